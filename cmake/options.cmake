@@ -1,0 +1,28 @@
+# Compiler settings that every target shares.
+option(GLOVEBOX_WERROR "Warnings are errors" ON)
+set(GLOVEBOX_SANITIZE "" CACHE STRING "Value for -fsanitize=, for example address,undefined")
+option(GLOVEBOX_FUZZ "Build the libFuzzer targets" OFF)
+
+add_compile_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
+  -Wno-missing-field-initializers -fno-omit-frame-pointer)
+if(GLOVEBOX_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(GLOVEBOX_SANITIZE)
+  add_compile_options(-fsanitize=${GLOVEBOX_SANITIZE} -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${GLOVEBOX_SANITIZE})
+endif()
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  add_compile_options(-fstack-protector-strong)
+  add_compile_definitions(_FORTIFY_SOURCE=2)
+endif()
+
+find_program(GLOVEBOX_CCACHE ccache)
+if(GLOVEBOX_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${GLOVEBOX_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${GLOVEBOX_CCACHE})
+endif()
+find_program(GLOVEBOX_MOLD mold)
+if(GLOVEBOX_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
