@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/async.h"
+#include "base/text.h"
+#include "runtime/runtime.h"
+
+// The only door to sandboxes: every dialect and the CLI go through SandboxService with an authenticated Caller. Loop thread only.
+namespace glovebox::sandbox {
+
+using Millis = std::chrono::milliseconds;
+using StringMap = std::map<std::string, std::string>;
+
+enum class Role { kUser, kAdmin };
+
+struct Caller {
+  std::string tenant;
+  std::string key_id;
+  Role role = Role::kUser;
+  std::string request_id;
+};
+
+enum class State { kCreating, kReady, kPaused, kEnding, kEnded };
+std::string_view state_name(State state);
+std::optional<State> state_from_name(std::string_view name);
+
+struct Ended {
+  WallTime at;
+  std::string reason;  // killed, lifetime, idle, oom, crashed, host_lost, start_failed
+  std::string message;
+};
+
+struct CreateSpec {
+  std::string template_name = "base";
+  std::optional<runtime::Tier> tier;  // empty: the strongest usable one
+  std::optional<double> cpus;         // what is absent takes the operator's default
+  std::optional<uint64_t> memory_bytes, disk_bytes, processes, open_files;
+  StringMap env;
+  StringMap metadata;
+  std::string user;     // empty: the template's default
+  std::string workdir;  // empty: the user's home
+  std::optional<Millis> lifetime;      // 0: none; absent: the operator's default
+  Millis idle_timeout{0};              // 0: none
+  StringMap attributes;                // a dialect's own facts (region, size, project); kept, never interpreted
+};
+
+struct SandboxInfo {
+  std::string id, tenant;
+  State state = State::kCreating;
+  runtime::Tier tier = runtime::Tier::kContainer;
+  std::string template_name, template_version;
+  std::string started_from = "cold";
+  double ready_ms = 0;                 // create call to agent answer
+  WallTime created_at;
+  std::optional<WallTime> expires_at;
+  Millis idle_timeout{0};
+  runtime::Limits limits;
+  StringMap env, metadata, attributes;
+  std::string user, workdir;
+  bool frozen = false;
+  int running_executions = 0;
+  std::optional<Ended> ended;
+};
+
+struct ListFilter {
+  std::vector<State> states;  // empty: all but ended
+  StringMap metadata;         // all must match
+  StringMap attributes;       // likewise
+  size_t limit = 100;
+  std::string cursor;
+};
+template <class T>
+struct Page {
+  std::vector<T> items;       // newest first
+  std::string next_cursor;    // empty at the end
+};
+
+struct Update {
+  std::optional<Millis> lifetime;  // from now; 0: none
+  std::optional<Millis> idle_timeout;
+  std::optional<StringMap> metadata;
+};
+
+struct Pty {
+  int cols = 80, rows = 24;
+  std::string term;  // empty: xterm-256color
+};
+
+struct ExecSpec {
+  std::vector<std::string> argv;  // either this
+  std::string command;            // or this: run by /bin/sh -c
+  StringMap env;
+  std::string cwd, user, name;
+  bool keep_stdin = false;        // otherwise /dev/null, or just `stdin_data`
+  std::optional<std::string> stdin_data;
+  std::optional<Pty> pty;
+  Millis timeout{0};              // 0: none
+  Millis kill_grace{0};
+};
+
+enum class Stream : uint8_t { kStdout = 1, kStderr = 2 };
+
+struct Outcome {
+  std::string type;  // exited, signalled, timed_out, oom_killed, killed_by_caller, sandbox_ended, interrupted
+  std::optional<int> exit_code;  // of `exited` only, as wait4 gave it
+  std::optional<int> signal;     // of the main process, as wait4 gave it
+  std::string message;
+};
+
+struct ExecInfo {
+  std::string id, sandbox_id, name;
+  int64_t pid = 0;  // in the sandbox
+  std::vector<std::string> argv;
+  std::string command, cwd, user;
+  bool pty = false;
+  WallTime started_at;
+  std::optional<WallTime> ended_at;
+  std::optional<Outcome> outcome;  // empty while running
+  bool children_left = false;      // at its end; false again once they are gone
+  uint64_t stdout_bytes = 0, stderr_bytes = 0;  // what the process wrote
+  uint64_t kept_bytes = 0;                      // what can be read by cursor
+  uint64_t dropped_stdout = 0, dropped_stderr = 0;
+  uint64_t next_cursor = 0;
+  uint64_t user_us = 0, system_us = 0, max_rss_bytes = 0;
+  bool truncated() const { return dropped_stdout + dropped_stderr > 0; }
+};
+
+struct Chunk {
+  Stream stream = Stream::kStdout;
+  uint64_t cursor = 0;  // of its first byte
+  std::string data;
+};
+
+// One execution. Handles stay valid after its end and after the sandbox's; all methods on the loop thread.
+class Execution {
+ public:
+  virtual ~Execution() = default;
+  virtual const ExecInfo& info() const = 0;
+  bool ended() const { return info().outcome.has_value(); }
+
+  // True once it has ended, false at the deadline.
+  virtual Awaitable<bool> wait(Deadline deadline) = 0;
+  // At most max_bytes of output from `cursor` on; adjacent bytes of one stream are one chunk. Empty at the current end.
+  virtual Async<std::vector<Chunk>> read(uint64_t cursor, size_t max_bytes) = 0;
+  // True when there is output past `cursor` or the execution has ended, false at the deadline.
+  virtual Awaitable<bool> wait_output(uint64_t cursor, Deadline deadline) = 0;
+
+  // Returns when the bytes are on their way; waits while the process does not read. kConflict when stdin is not open.
+  virtual Async<void> write_stdin(std::string data) = 0;
+  virtual Async<void> close_stdin() = 0;
+  virtual Async<void> signal(int number, bool tree) = 0;
+  virtual Async<void> kill() = 0;  // the whole tree; returns when it has ended
+  virtual Async<void> resize(int cols, int rows) = 0;
+};
+using ExecutionPtr = std::shared_ptr<Execution>;
+
+struct FileEntry {
+  std::string name, path;  // bytes
+  std::string type;        // file, directory, symlink, fifo, socket, char, block
+  uint64_t size = 0;
+  uint32_t mode = 0;       // permission bits
+  uint32_t uid = 0, gid = 0;
+  std::string user, group;
+  int64_t mtime_ms = 0;
+  std::optional<std::string> target;
+};
+
+struct ProcessInfo {
+  int64_t pid = 0, ppid = 0;
+  std::string execution, user, cwd, state;
+  std::vector<std::string> argv;
+  int64_t started_ms = 0;
+  uint64_t rss_bytes = 0;
+};
+
+// Bytes coming out of a sandbox (file, archive, connection).
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  // The next bytes; empty at the end. An error is final.
+  virtual Async<std::string> read() = 0;
+  std::optional<uint64_t> length;  // what will come in all, when known
+  std::optional<FileEntry> entry;
+};
+
+// Bytes going in. Dropping it without finish() aborts: an upload then leaves nothing behind.
+class ByteSink {
+ public:
+  virtual ~ByteSink() = default;
+  virtual Async<void> write(std::string data) = 0;
+  virtual Async<std::optional<FileEntry>> finish() = 0;
+};
+
+struct WriteOptions {
+  uint32_t mode = 0644;
+  bool parents = true, exclusive = false, append = false;
+};
+
+class SandboxService {
+ public:
+  virtual ~SandboxService() = default;
+
+  virtual Async<SandboxInfo> create(const Caller& caller, CreateSpec spec) = 0;
+  virtual Result<SandboxInfo> get(const Caller& caller, const std::string& id) = 0;
+  virtual Result<Page<SandboxInfo>> list(const Caller& caller, const ListFilter& filter) = 0;
+  virtual Async<SandboxInfo> update(const Caller& caller, const std::string& id, Update update) = 0;
+  struct Killed {
+    SandboxInfo info;
+    bool already_ended = false;
+  };
+  virtual Async<Killed> kill(const Caller& caller, const std::string& id) = 0;
+  virtual Async<runtime::Usage> usage(const Caller& caller, const std::string& id) = 0;
+
+  virtual Async<ExecutionPtr> execute(const Caller& caller, const std::string& id, ExecSpec spec) = 0;
+  virtual Async<ExecutionPtr> execution(const Caller& caller, const std::string& id, const std::string& execution) = 0;
+  virtual Result<Page<ExecInfo>> executions(const Caller& caller, const std::string& id, std::optional<bool> running,
+                                            size_t limit, const std::string& cursor) = 0;
+  virtual Async<std::vector<ProcessInfo>> processes(const Caller& caller, const std::string& id) = 0;
+  virtual Async<void> signal_process(const Caller& caller, const std::string& id, int64_t pid, int signal, bool tree) = 0;
+
+  // Files. `user` empty: the sandbox's default user. Paths are bytes.
+  virtual Async<FileEntry> stat(const Caller& caller, const std::string& id, const std::string& user,
+                                const std::string& path, bool follow) = 0;
+  virtual Async<Page<FileEntry>> list_files(const Caller& caller, const std::string& id, const std::string& user,
+                                            const std::string& path, const std::string& after, size_t limit) = 0;
+  virtual Async<bool> make_directory(const Caller& caller, const std::string& id, const std::string& user,
+                                     const std::string& path, bool parents, uint32_t mode) = 0;
+  virtual Async<void> remove(const Caller& caller, const std::string& id, const std::string& user,
+                             const std::string& path, bool recursive) = 0;
+  virtual Async<void> move(const Caller& caller, const std::string& id, const std::string& user, const std::string& from,
+                           const std::string& to, bool parents, bool overwrite) = 0;
+  virtual Async<std::unique_ptr<ByteSource>> read_file(const Caller& caller, const std::string& id, const std::string& user,
+                                                       const std::string& path, uint64_t offset,
+                                                       std::optional<uint64_t> length) = 0;
+  virtual Async<std::unique_ptr<ByteSink>> write_file(const Caller& caller, const std::string& id, const std::string& user,
+                                                      const std::string& path, WriteOptions options) = 0;
+  virtual Async<std::unique_ptr<ByteSource>> read_archive(const Caller& caller, const std::string& id,
+                                                          const std::string& user, const std::string& path, bool gzip) = 0;
+  virtual Async<std::unique_ptr<ByteSink>> write_archive(const Caller& caller, const std::string& id,
+                                                         const std::string& user, const std::string& path) = 0;
+
+  struct RuntimeInfo {
+    runtime::Tier tier;
+    runtime::Capability capability;
+  };
+  virtual const std::vector<RuntimeInfo>& runtimes() const = 0;   // strongest first
+  virtual bool template_in_use(const std::string& version) const = 0;
+};
+
+}  // namespace glovebox::sandbox
