@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/async.h"
 
+#include <fcntl.h>
+
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
@@ -37,24 +40,40 @@ BlockingPool::BlockingPool(int threads) : impl_(std::make_unique<Impl>(threads))
 BlockingPool::~BlockingPool() { impl_->pool.join(); }
 void BlockingPool::post(std::function<void()> work) { asio::post(impl_->pool, std::move(work)); }
 
-namespace internal {
-
-Awaitable<void> run_blocking(BlockingPool& pool, std::function<void()> work) {
+Awaitable<void> resume_from_thread(std::function<void(std::function<void()>)> start) {
   auto executor = co_await asio::this_coro::executor;
   co_await asio::async_initiate<const asio::use_awaitable_t<>, void()>(
-      [&pool, executor](auto handler, std::function<void()> job) {
+      [executor](auto handler, std::function<void(std::function<void()>)> begin) {
         auto shared = std::make_shared<decltype(handler)>(std::move(handler));
-        // The work guard keeps the loop alive until the answer is back.
-        auto guard = asio::prefer(executor, asio::execution::outstanding_work.tracked);
-        pool.post([shared, guard, job = std::move(job)]() mutable {
-          job();
-          asio::post(guard, [shared] { std::move (*shared)(); });
-        });
+        // Keeps the loop alive until the answer is back.
+        auto tracked = asio::prefer(executor, asio::execution::outstanding_work.tracked);
+        begin([shared, tracked] { asio::post(tracked, [shared] { std::move (*shared)(); }); });
       },
-      asio::use_awaitable, std::move(work));
+      asio::use_awaitable, std::move(start));
 }
 
-}  // namespace internal
+Awaitable<bool> wait_readable(int fd, Deadline deadline) {
+  auto executor = co_await asio::this_coro::executor;
+  // A duplicate, so that the descriptor's registration ends with this wait and not with the caller's descriptor. Shared with
+  // the timer's handler, which may still be queued when this coroutine goes on.
+  struct Wait {
+    asio::posix::stream_descriptor watched;
+    bool timed_out = false;
+  };
+  auto wait = std::make_shared<Wait>(Wait{{executor, ::fcntl(fd, F_DUPFD_CLOEXEC, 3)}});
+  asio::steady_timer timer(executor, deadline);
+  if (deadline != Deadline::max()) {
+    timer.async_wait([wait](const boost::system::error_code& ec) {
+      if (ec) return;
+      wait->timed_out = true;
+      boost::system::error_code ignored;
+      wait->watched.cancel(ignored);
+    });
+  }
+  auto [ec] = co_await wait->watched.async_wait(asio::posix::stream_descriptor::wait_read, kTuple);
+  timer.cancel();
+  co_return !ec && !wait->timed_out;
+}
 
 struct Notifier::Impl {
   // A waiter is a timer; notify() cancels all of them.
@@ -73,13 +92,22 @@ void Notifier::notify() {
 Awaitable<bool> Notifier::wait_until(Deadline deadline) {
   auto impl = impl_;
   asio::steady_timer timer(co_await asio::this_coro::executor, deadline);
+  // Leaves the list however the wait ends, also when the coroutine is destroyed.
+  struct Listed {
+    std::vector<asio::steady_timer*>& waiters;
+    asio::steady_timer* timer;
+    bool remove() {
+      const auto it = std::find(waiters.begin(), waiters.end(), timer);
+      if (it == waiters.end()) return false;
+      waiters.erase(it);
+      return true;
+    }
+    ~Listed() { remove(); }
+  } listed{impl->waiters, &timer};
   impl->waiters.push_back(&timer);
   co_await timer.async_wait(kTuple);
   // Still listed: nobody notified, so this was the deadline or a cancellation.
-  const auto listed = std::find(impl->waiters.begin(), impl->waiters.end(), &timer);
-  if (listed == impl->waiters.end()) co_return true;
-  impl->waiters.erase(listed);
-  co_return false;
+  co_return !listed.remove();
 }
 
 Awaitable<bool> Notifier::wait() { return wait_until(Deadline::max()); }

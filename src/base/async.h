@@ -40,9 +40,8 @@ class BlockingPool {
   std::unique_ptr<Impl> impl_;
 };
 
-namespace internal {
-Awaitable<void> run_blocking(BlockingPool& pool, std::function<void()> work);
-}
+// Suspends the caller until `start`'s argument is called, once, from any thread; resumes it on its own executor.
+Awaitable<void> resume_from_thread(std::function<void(std::function<void()> resume)> start);
 
 // Runs `work` on the pool and resumes the caller on its own executor with what it returned. `work` may use references to
 // things that outlive the await. It always runs to its end, also when the waiting coroutine is cancelled.
@@ -50,8 +49,13 @@ template <class Work>
 auto run_blocking(BlockingPool& pool, Work work) -> Awaitable<decltype(work())> {
   using R = decltype(work());
   auto slot = std::make_shared<std::pair<Work, std::unique_ptr<R>>>(std::move(work), nullptr);
-  std::function<void()> job = [slot] { slot->second = std::make_unique<R>(slot->first()); };
-  co_await internal::run_blocking(pool, std::move(job));
+  std::function<void(std::function<void()>)> start = [&pool, slot](std::function<void()> resume) {
+    pool.post([slot, resume = std::move(resume)] {
+      slot->second = std::make_unique<R>(slot->first());
+      resume();
+    });
+  };
+  co_await resume_from_thread(std::move(start));
   co_return std::move(*slot->second);
 }
 
@@ -69,6 +73,10 @@ class Notifier {
   struct Impl;
   std::shared_ptr<Impl> impl_;
 };
+
+// Waits until `fd` is readable (a pidfd: its process has ended): true; or false at the deadline or when cancelled.
+// The caller keeps ownership of `fd`, which stays open at least as long as the wait.
+Awaitable<bool> wait_readable(int fd, Deadline deadline = Deadline::max());
 
 // Starts a coroutine on `executor` that nobody awaits. An exception that escapes is logged under `name`.
 void spawn(const Executor& executor, std::string_view name, Awaitable<void> task);

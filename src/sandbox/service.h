@@ -24,6 +24,7 @@ struct Caller {
   std::string tenant;
   std::string key_id;
   Role role = Role::kUser;
+  std::optional<runtime::Tier> default_runtime;  // what `auto` means for this key; empty: the strongest usable tier
   std::string request_id;
 };
 

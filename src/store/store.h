@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/async.h"
+
+// What survives the daemon. One database per data directory; SQLite now, behind this interface.
+namespace glovebox::store {
+
+// `document` is the owner's JSON; the other columns are what queries need.
+struct SandboxRow {
+  std::string id;
+  std::string tenant;
+  std::string state;
+  int64_t created_ms = 0;
+  std::string document;
+};
+
+struct ExecutionRow {
+  std::string id;
+  std::string sandbox_id;
+  int64_t started_ms = 0;
+  std::string document;
+  std::string output;  // small outputs, bytes as channel chunks; large ones are in the spool file
+};
+
+struct KeyRow {
+  std::string id;
+  std::string name;
+  std::string tenant;
+  std::string role;
+  std::string hash;      // of the secret; the secret itself is never stored
+  std::string document;
+  int64_t created_ms = 0;
+};
+
+// Changes are queued in call order and committed in groups by one thread; an awaited change is committed when the await returns.
+// Commits survive the death of the process (WAL, synchronous=NORMAL); a power cut may lose the last ones, and takes the
+// sandboxes with it.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  virtual Async<void> put_sandbox(SandboxRow row) = 0;
+  virtual Async<void> delete_sandbox(std::string id) = 0;  // and its executions
+  virtual Async<void> put_execution(ExecutionRow row) = 0;
+  virtual Async<void> delete_execution(std::string sandbox_id, std::string id) = 0;
+  virtual Async<std::optional<ExecutionRow>> get_execution(std::string sandbox_id, std::string id) = 0;
+  virtual Async<void> put_key(KeyRow row) = 0;
+  virtual Async<void> delete_key(std::string id) = 0;
+
+  // Blocking; for start-up, before the loop runs.
+  virtual Result<std::vector<SandboxRow>> load_sandboxes() = 0;
+  virtual Result<std::vector<ExecutionRow>> load_executions(const std::string& sandbox_id) = 0;  // without `output`
+  virtual Result<std::vector<KeyRow>> load_keys() = 0;
+};
+
+// Opens or makes <path>; migrates older schemas. kConflict when a newer version made it.
+Result<std::unique_ptr<Store>> open_sqlite(const std::string& path);
+
+}  // namespace glovebox::store

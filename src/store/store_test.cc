@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/store.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/asio/io_context.hpp>
+#include <filesystem>
+
+#include "base/random.h"
+#include "store/sqlite.h"
+
+namespace glovebox::store {
+namespace {
+
+class StoreTest : public testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directories(directory_); }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  std::unique_ptr<Store> open() { return open_sqlite(path()).value(); }
+  std::string path() const { return directory_ + "/db"; }
+
+  template <class T>
+  Result<T> run(Async<T> work) {
+    std::optional<Result<T>> result;
+    auto task = [](Async<T> w, std::optional<Result<T>>& out) -> Awaitable<void> { out = co_await std::move(w); };
+    spawn(loop_.get_executor(), "test", task(std::move(work), result));
+    loop_.restart();
+    loop_.run();
+    return std::move(*result);
+  }
+
+  std::string directory_ = "/tmp/gb-store-" + random_name(8);
+  boost::asio::io_context loop_;
+};
+
+TEST_F(StoreTest, KeepsRowsAcrossReopening) {
+  {
+    auto store = open();
+    ASSERT_TRUE(run(store->put_sandbox({"sb-a", "t", "creating", 1, "{}"})));
+    ASSERT_TRUE(run(store->put_sandbox({"sb-a", "t", "ready", 1, "{\"x\":1}"})));
+    ASSERT_TRUE(run(store->put_execution({"ex-1", "sb-a", 5, "{}", std::string("\0\xFF", 2)})));
+    ASSERT_TRUE(run(store->put_key({"key-1", "n", "t", "admin", "h", "{}", 1})));
+  }
+  auto store = open();
+  auto sandboxes = store->load_sandboxes().value();
+  ASSERT_EQ(sandboxes.size(), 1u);
+  EXPECT_EQ(sandboxes[0].state, "ready");
+  EXPECT_EQ(sandboxes[0].document, "{\"x\":1}");
+  EXPECT_EQ(run(store->get_execution("sb-a", "ex-1")).value()->output, std::string("\0\xFF", 2));
+  EXPECT_FALSE(run(store->get_execution("sb-a", "ex-2")).value().has_value());
+  EXPECT_EQ(store->load_keys().value().at(0).hash, "h");
+}
+
+TEST_F(StoreTest, DeletingASandboxTakesItsExecutions) {
+  auto store = open();
+  ASSERT_TRUE(run(store->put_sandbox({"sb-a", "t", "ended", 1, "{}"})));
+  ASSERT_TRUE(run(store->put_execution({"ex-1", "sb-a", 5, "{}", ""})));
+  ASSERT_TRUE(run(store->delete_sandbox("sb-a")));
+  EXPECT_TRUE(store->load_executions("sb-a").value().empty());
+  EXPECT_TRUE(store->load_sandboxes().value().empty());
+}
+
+TEST_F(StoreTest, RefusesADatabaseOfALaterVersion) {
+  {
+    auto db = Database::open(path()).value();
+    ASSERT_TRUE(db.exec("PRAGMA user_version = 999"));
+  }
+  EXPECT_EQ(open_sqlite(path()).error().code, Code::kConflict);
+}
+
+TEST_F(StoreTest, NamesACorruptFile) {
+  FILE* f = ::fopen(path().c_str(), "w");
+  ::fputs(std::string(5000, 'x').c_str(), f);
+  ::fclose(f);
+  EXPECT_EQ(open_sqlite(path()).error().code, Code::kCorrupt);
+}
+
+}  // namespace
+}  // namespace glovebox::store
