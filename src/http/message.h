@@ -42,8 +42,8 @@ struct Request {
 std::optional<std::string> percent_decode(std::string_view text, bool plus_is_space = false);
 // Encodes everything but RFC 3986 "unreserved" characters: right for one path segment or one query value.
 std::string percent_encode(std::string_view bytes);
-// Splits "a=1&b"; nullopt for a bad percent-encoding.
-std::optional<std::vector<std::pair<std::string, std::string>>> parse_query(std::string_view raw);
+// Splits "a=1&b". As in browsers (WHATWG URL), a "%" without two hex digits stands for itself.
+std::vector<std::pair<std::string, std::string>> parse_query(std::string_view raw);
 
 std::string_view reason_phrase(int status);
 

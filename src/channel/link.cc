@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channel/link.h"
+
+#include <fcntl.h>
+
+#include <array>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/json.hpp>
+#include <cerrno>
+#include <deque>
+#include <memory>
+
+#include "base/log.h"
+#include "base/random.h"
+#include "base/text.h"
+
+namespace glovebox::channel {
+namespace asio = boost::asio;
+namespace json = boost::json;
+namespace {
+
+constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
+using Descriptor = asio::posix::stream_descriptor;
+constexpr size_t kReadBytes = 256 * 1024;
+
+// One buffer for all links: it is filled and emptied without a suspension in between.
+std::array<char, kReadBytes>& read_buffer() {
+  static std::array<char, kReadBytes> buffer;
+  return buffer;
+}
+
+}  // namespace
+
+struct Link::Impl {
+  Impl(const Executor& executor, UniqueFd to, UniqueFd from, std::function<void(const Error&)> lost)
+      : ex(executor), out(std::make_shared<Descriptor>(executor, to.release())),
+        in(std::make_shared<Descriptor>(executor, from.release())), on_lost(std::move(lost)) {}
+
+  Executor ex;
+  std::shared_ptr<Descriptor> out, in;  // shared with the loops that wait on them
+  std::function<void(const Error&)> on_lost;
+
+  std::deque<std::string> queue;  // whole frames, each written by one write(2)
+  bool writing = false;
+
+  bool synced = false;
+  std::string mark;               // what ends the unsynchronised part
+  std::string unsynced;
+  Decoder decoder{kMaxPayloadFromAgent, kMaxMessageFromAgent};
+  std::map<uint32_t, Receiver*> receivers;
+  uint32_t next_channel = 1;
+  std::optional<std::string> hello_ok;
+  Notifier hello_changed;
+  std::optional<Error> lost_error;
+
+  // True when the frame is in the pipe, false when the pipe is full.
+  Result<bool> write_now(const std::string& frame) {
+    while (true) {
+      const ssize_t n = ::write(out->native_handle(), frame.data(), frame.size());
+      if (n == static_cast<ssize_t>(frame.size())) return true;
+      GB_ASSERT(n < 0);  // frames are at most PIPE_BUF: all or nothing
+      if (errno == EAGAIN) return false;
+      if (errno != EINTR) return fail_errno("write to the agent");
+    }
+  }
+
+  Result<void> flush() {
+    while (!queue.empty()) {
+      GB_TRY(const bool written, write_now(queue.front()));
+      if (!written) return {};
+      queue.pop_front();
+    }
+    return {};
+  }
+
+  Result<void> take(std::string_view bytes);
+  Result<void> dispatch(Frame& frame);
+};
+
+namespace {
+
+Error protocol_error(std::string message) { return Error{Code::kAgentProtocol, std::move(message), {}}; }
+
+}  // namespace
+
+Result<void> Link::Impl::take(std::string_view bytes) {
+  if (!synced) {
+    if (mark.empty()) return {};  // before HELLO: an earlier daemon's frames
+    unsynced.append(bytes);
+    const size_t at = unsynced.find(mark);
+    if (at == std::string::npos) {
+      if (unsynced.size() > kSyncBytes) unsynced.erase(0, unsynced.size() - kSyncBytes + 1);
+      return {};
+    }
+    synced = true;
+    const std::string rest = unsynced.substr(at + mark.size());
+    unsynced.clear();
+    return take(rest);
+  }
+  decoder.feed(bytes);
+  Frame frame;
+  while (true) {
+    GB_TRY(const bool whole, decoder.next(&frame));
+    if (!whole) return {};
+    GB_TRYV(dispatch(frame));
+    if (lost_error) return {};  // a receiver dropped the link
+  }
+}
+
+Result<void> Link::Impl::dispatch(Frame& frame) {
+  if (frame.channel == 0) {
+    if (frame.type == Type::kHelloOk && !hello_ok) {
+      hello_ok = std::move(frame.payload);
+      hello_changed.notify();
+      return {};
+    }
+    if (frame.type == Type::kPong) return {};
+    return fail(protocol_error("unexpected frame on channel 0"));
+  }
+  const auto receiver = receivers.find(frame.channel);
+  if (receiver != receivers.end()) {
+    receiver->second->on_frame(frame);
+    return {};
+  }
+  if (frame.channel < next_channel) return {};  // closed by us; its last frames were under way
+  return fail(protocol_error("frame for a channel that was never opened"));
+}
+
+Link::Link(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Link::~Link() {
+  boost::system::error_code ignored;
+  impl_->in->close(ignored);
+  impl_->out->close(ignored);
+}
+
+std::shared_ptr<Link> Link::create(const Executor& executor, UniqueFd to_agent, UniqueFd from_agent,
+                                   std::function<void(const Error&)> on_lost) {
+  auto impl = std::make_unique<Impl>(executor, std::move(to_agent), std::move(from_agent), std::move(on_lost));
+  auto link = std::shared_ptr<Link>(new Link(std::move(impl)));
+  spawn(executor, "channel.read", read_loop(link));
+  return link;
+}
+
+// The loops hold the link only while they have something to do, so that its last user ends them.
+Awaitable<void> Link::read_loop(std::weak_ptr<Link> weak) {
+  const auto in = weak.lock()->impl_->in;
+  while (true) {
+    auto [ec] = co_await in->async_wait(Descriptor::wait_read, kTuple);
+    const auto self = weak.lock();
+    if (!self || ec || self->is_lost()) co_return;
+    auto& buffer = read_buffer();
+    const ssize_t n = ::read(in->native_handle(), buffer.data(), buffer.size());
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (n <= 0) {
+      self->drop(Error{Code::kSandboxEnded, "the agent's channel ended", {}});
+      co_return;
+    }
+    auto taken = self->impl_->take(std::string_view(buffer.data(), static_cast<size_t>(n)));
+    if (!taken) self->drop(taken.error());
+  }
+}
+
+Awaitable<void> Link::write_loop(std::weak_ptr<Link> weak) {
+  const auto out = weak.lock()->impl_->out;
+  while (true) {
+    auto [ec] = co_await out->async_wait(Descriptor::wait_write, kTuple);
+    const auto self = weak.lock();
+    if (!self || ec || self->is_lost()) co_return;
+    auto flushed = self->impl_->flush();
+    if (!flushed) self->drop(Error{Code::kSandboxEnded, flushed.error().message, {}});
+    if (!self->impl_->queue.empty()) continue;
+    self->impl_->writing = false;
+    co_return;
+  }
+}
+
+bool Link::is_lost() const { return impl_->lost_error.has_value(); }
+
+void Link::drop(const Error& error) {
+  if (is_lost()) return;
+  const auto self = shared_from_this();
+  impl_->lost_error = error;
+  boost::system::error_code ignored;
+  impl_->in->close(ignored);
+  impl_->out->close(ignored);
+  impl_->hello_changed.notify();
+  const auto receivers = std::move(impl_->receivers);
+  impl_->receivers.clear();
+  for (const auto& [channel, receiver] : receivers) receiver->on_lost(error);
+  if (const auto on_lost = std::move(impl_->on_lost)) on_lost(error);
+}
+
+Async<std::string> Link::hello(std::string hello_fields, Deadline deadline) {
+  const auto self = shared_from_this();
+  const std::string nonce = random_bytes(16);
+  impl_->mark = sync_mark(nonce);
+  std::string message = R"({"version":1,"nonce":")" + hex(nonce) + "\"";
+  if (hello_fields.size() > 2) message += "," + hello_fields.substr(1, hello_fields.size() - 2);
+  send(0, Type::kHello, message + "}");
+  while (!impl_->hello_ok && !is_lost()) {
+    if (!co_await impl_->hello_changed.wait_until(deadline) && Clock::now() >= deadline) {
+      co_return fail(Code::kTimeout, "the sandbox's agent did not answer in time");
+    }
+  }
+  if (is_lost()) co_return fail(*impl_->lost_error);
+  co_return std::move(*impl_->hello_ok);
+}
+
+uint32_t Link::open(Receiver* receiver) {
+  const uint32_t channel = impl_->next_channel++;
+  impl_->receivers[channel] = receiver;
+  return channel;
+}
+
+void Link::close(uint32_t channel) { impl_->receivers.erase(channel); }
+
+void Link::send(uint32_t channel, Type type, std::string_view payload) {
+  if (is_lost()) return;
+  GB_ASSERT(payload.size() <= kMaxMessageToAgent);
+  do {
+    const std::string_view part = payload.substr(0, kMaxPayloadToAgent);
+    payload.remove_prefix(part.size());
+    std::string frame;
+    frame.reserve(kHeaderBytes + part.size());
+    append_frame(frame, channel, type, part, payload.empty() ? 0 : kFlagMore);
+    impl_->queue.push_back(std::move(frame));
+  } while (!payload.empty());
+  if (impl_->writing) return;
+  auto flushed = impl_->flush();
+  // A failed write: the read side tells the same soon, and from there dropping is safe for our callers.
+  if (!flushed || impl_->queue.empty()) return;
+  impl_->writing = true;
+  spawn(impl_->ex, "channel.write", write_loop(weak_from_this()));
+}
+
+Async<std::string> Link::request(std::string request_json, Deadline deadline) {
+  Transfer transfer(shared_from_this());
+  co_return co_await transfer.start(std::move(request_json), deadline);
+}
+
+Error error_from_agent(std::string_view text) {
+  boost::system::error_code ec;
+  json::parse_options options;
+  options.max_depth = 8;
+  options.allow_invalid_utf8 = true;
+  const json::value value = json::parse(text, ec, {}, options);
+  const auto* object = ec ? nullptr : value.if_object();
+  const auto* name = object != nullptr ? object->if_contains("code") : nullptr;
+  const auto* message = object != nullptr ? object->if_contains("message") : nullptr;
+  if (name == nullptr || !name->is_string()) return protocol_error("the agent sent an error without a code");
+  Error error;
+  error.code = code_from_name(name->get_string());
+  if (message != nullptr && message->is_string()) error.message = utf8_lossy(message->get_string()).substr(0, 4096);
+  return error;
+}
+
+}  // namespace glovebox::channel

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <memory>
+#include <string>
+
+#include "base/async.h"
+#include "base/unique_fd.h"
+#include "channel/frame.h"
+
+// The daemon's end of one sandbox's channel (spec/channel.md). Loop thread only.
+namespace glovebox::channel {
+
+// Gets the frames of one channel number. It unregisters itself (Link::close) before it goes.
+class Receiver {
+ public:
+  virtual ~Receiver() = default;
+  virtual void on_frame(Frame& frame) = 0;
+  // The link is gone; no frame follows and the channel is closed already.
+  virtual void on_lost(const Error& error) = 0;
+};
+
+class Link : public std::enable_shared_from_this<Link> {
+ public:
+  // Takes the pipe ends, non-blocking. `on_lost` runs at most once: the pipe ended or the agent broke the protocol.
+  static std::shared_ptr<Link> create(const Executor& executor, UniqueFd to_agent, UniqueFd from_agent,
+                                      std::function<void(const Error&)> on_lost);
+  ~Link();
+
+  // Synchronises and introduces us; `hello` is the JSON object of HELLO without `version` and `nonce`. Returns the JSON of HELLO_OK.
+  // Once per link, before anything else.
+  Async<std::string> hello(std::string hello_fields, Deadline deadline);
+
+  // A new channel number whose frames go to `receiver`.
+  uint32_t open(Receiver* receiver);
+  void close(uint32_t channel);
+  // Queues a message. What is queued is bounded by the windows that callers keep.
+  void send(uint32_t channel, Type type, std::string_view payload);
+  // Ends the link as if the pipe had ended: every receiver hears `error`.
+  void drop(const Error& error);
+  bool is_lost() const;
+
+  // REQUEST with this JSON object and its one RESPONSE, whose JSON is returned; `ok: false` becomes the error it names.
+  Async<std::string> request(std::string json, Deadline deadline);
+
+ private:
+  struct Impl;
+  explicit Link(std::unique_ptr<Impl> impl);
+  static Awaitable<void> read_loop(std::weak_ptr<Link> weak);
+  static Awaitable<void> write_loop(std::weak_ptr<Link> weak);
+  std::unique_ptr<Impl> impl_;
+};
+
+// The error in a FAILED, RESPONSE or END payload. What is not an error of the table's is kAgentProtocol or kInternal.
+Error error_from_agent(std::string_view json);
+
+// A REQUEST that moves bulk bytes: read, write, tar_in, tar_out, dial. Each direction has its window.
+class Transfer : public Receiver {
+ public:
+  explicit Transfer(std::shared_ptr<Link> link) : link_(std::move(link)) {}
+  ~Transfer() override;  // cancels what is not finished
+
+  // Sends the request and waits for its first RESPONSE; returns its JSON.
+  Async<std::string> start(std::string json, Deadline deadline);
+  // The next bytes; empty at the end. Waits at most `idle` for the agent.
+  Async<std::string> read(std::chrono::milliseconds idle);
+  // Returns when all of it fits the window and is queued.
+  Async<void> write(std::string_view data, std::chrono::milliseconds idle);
+  void end();  // no more from us
+  // After end(): the final RESPONSE's JSON.
+  Async<std::string> finish(Deadline deadline);
+
+  void on_frame(Frame& frame) override;
+  void on_lost(const Error& error) override;
+
+ private:
+  Async<std::string> next_response(Deadline deadline);
+  void fail_with(Error error);
+  void take_data(std::string& data);
+
+  std::shared_ptr<Link> link_;
+  uint32_t channel_ = 0;                            // 0: not open
+  Notifier changed_;
+  std::deque<std::string> responses_;
+  std::string inbox_;
+  bool remote_ended_ = false;
+  uint64_t received_ = 0, consumed_ = 0, granted_ = kWindowBytes;  // agent to us
+  uint64_t sent_ = 0, allowed_ = kWindowBytes;                     // us to agent
+  std::optional<Error> failure_;
+};
+
+}  // namespace glovebox::channel

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "channel/link.h"
+
+namespace glovebox::channel {
+namespace {
+
+// Whether a RESPONSE says ok. Its full reading is the caller's; this decides between a value and an error only.
+bool says_ok(std::string_view json) { return json.substr(0, 10) == R"({"ok":true)"; }
+
+}  // namespace
+
+Transfer::~Transfer() {
+  if (channel_ == 0) return;
+  link_->close(channel_);
+  if (!(remote_ended_ && responses_.empty())) link_->send(channel_, Type::kCancel, {});
+}
+
+Async<std::string> Transfer::start(std::string json, Deadline deadline) {
+  if (link_->is_lost()) co_return fail(Code::kSandboxEnded, "the sandbox has ended");
+  channel_ = link_->open(this);
+  link_->send(channel_, Type::kRequest, json);
+  co_return co_await next_response(deadline);
+}
+
+Async<std::string> Transfer::next_response(Deadline deadline) {
+  while (responses_.empty() && !failure_) {
+    const bool woken = co_await changed_.wait_until(deadline);
+    if (!woken && Clock::now() >= deadline) co_return fail(Code::kTimeout, "the sandbox did not answer in time");
+  }
+  if (responses_.empty()) co_return fail(*failure_);
+  std::string response = std::move(responses_.front());
+  responses_.pop_front();
+  if (!says_ok(response)) co_return fail(error_from_agent(response));
+  co_return response;
+}
+
+Async<std::string> Transfer::read(std::chrono::milliseconds idle) {
+  while (inbox_.empty() && !remote_ended_ && !failure_) {
+    const bool woken = co_await changed_.wait_until(after(idle));
+    if (!woken && inbox_.empty()) co_return fail(Code::kTimeout, "the sandbox sent nothing for too long");
+  }
+  if (inbox_.empty() && failure_) co_return fail(*failure_);
+  std::string data = std::move(inbox_);
+  inbox_.clear();
+  consumed_ += data.size();
+  // Tell the agent in steps of a quarter window, not for every frame.
+  if (!remote_ended_ && consumed_ + kWindowBytes >= granted_ + kWindowBytes / 4) {
+    granted_ = consumed_ + kWindowBytes;
+    std::string payload;
+    append_u64(payload, granted_);
+    link_->send(channel_, Type::kWindowToAgent, payload);
+  }
+  co_return data;
+}
+
+Async<void> Transfer::write(std::string_view data, std::chrono::milliseconds idle) {
+  while (!data.empty()) {
+    while (sent_ >= allowed_ && !failure_ && responses_.empty()) {
+      const bool woken = co_await changed_.wait_until(after(idle));
+      if (!woken && sent_ >= allowed_) co_return fail(Code::kTimeout, "the sandbox took nothing for too long");
+    }
+    if (failure_) co_return fail(*failure_);
+    if (!responses_.empty()) {  // it refused half way
+      auto refused = co_await next_response(Clock::now());
+      if (!refused) co_return fail(refused.error());
+      co_return fail(Code::kAgentProtocol, "the agent answered before the data had ended");
+    }
+    const std::string_view part =
+        data.substr(0, std::min<uint64_t>({data.size(), kMaxPayloadToAgent, allowed_ - sent_}));
+    link_->send(channel_, Type::kDataToAgent, part);
+    sent_ += part.size();
+    data.remove_prefix(part.size());
+  }
+  co_return Result<void>();
+}
+
+void Transfer::end() { link_->send(channel_, Type::kEndToAgent, {}); }
+
+Async<std::string> Transfer::finish(Deadline deadline) {
+  auto response = co_await next_response(deadline);
+  remote_ended_ = true;
+  co_return response;
+}
+
+void Transfer::fail_with(Error error) {
+  if (!failure_) failure_ = std::move(error);
+  changed_.notify();
+}
+
+void Transfer::take_data(std::string& data) {
+  received_ += data.size();
+  if (received_ > granted_) {
+    link_->drop(Error{Code::kAgentProtocol, "the agent sent more than its window", {}});
+    return;
+  }
+  if (inbox_.empty()) {
+    inbox_ = std::move(data);
+  } else {
+    inbox_ += data;
+  }
+}
+
+void Transfer::on_frame(Frame& frame) {
+  switch (frame.type) {
+    case Type::kResponse:
+      if (responses_.size() >= 2) return fail_with({Code::kAgentProtocol, "too many responses", {}});
+      responses_.push_back(std::move(frame.payload));
+      break;
+    case Type::kData:
+      take_data(frame.payload);
+      break;
+    case Type::kEnd:
+      remote_ended_ = true;
+      if (!frame.payload.empty()) return fail_with(error_from_agent(frame.payload));
+      break;
+    case Type::kWindow:
+      if (frame.payload.size() != 8) return fail_with({Code::kAgentProtocol, "bad WINDOW", {}});
+      allowed_ = std::max(allowed_, get_u64(frame.payload.data()));
+      // An unbounded grant would let our queue grow: hold it to one window beyond what was sent.
+      allowed_ = std::min(allowed_, sent_ + kWindowBytes);
+      break;
+    default:
+      return fail_with({Code::kAgentProtocol, "unexpected frame in a transfer", {}});
+  }
+  changed_.notify();
+}
+
+void Transfer::on_lost(const Error& error) {
+  channel_ = 0;
+  fail_with(error);
+}
+
+}  // namespace glovebox::channel

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+
+// Every execution runs below a *supervisor*: a child process of the agent that is a child subreaper, so whatever the execution
+// forks, however often and with whatever session, stays its descendant and is reaped by it. A supervisor shares the agent's
+// memory and descriptors (clone with CLONE_VM and CLONE_FILES), which makes it as cheap as a thread, and it is used again for
+// the next execution when its tree is empty.
+namespace glovebox::agent {
+
+enum class LaunchStep : int {
+  kFork,
+  kSession,
+  kTerminal,
+  kDescriptors,
+  kLimits,
+  kUser,
+  kDirectory,
+  kExecute
+};
+
+// What the new process shall become. Plain pointers into memory that the agent keeps until the launch is answered.
+struct Launch {
+  char* const* argv = nullptr;
+  char* const* envp = nullptr;
+  const char* const* candidates = nullptr;  // paths to try in order, null at the end
+  const char* directory = nullptr;
+  bool directory_is_default = false;  // then "/" does when it cannot be entered
+  uid_t uid = 0;
+  gid_t gid = 0;
+  const gid_t* groups = nullptr;
+  size_t group_count = 0;
+  int stdio[3] = {-1, -1, -1};  // all above 2
+  bool terminal = false;        // stdio[0] becomes the controlling terminal
+  bool set_processes = false;
+  rlimit64 open_files = {};
+  rlimit64 processes = {};
+  // Answer, valid from Phase::kFailed.
+  LaunchStep failed_step = LaunchStep::kFork;
+  int failed_errno = 0;
+};
+
+enum class Phase : uint32_t { kIdle, kLaunching, kFailed, kRunning, kEnded, kGone };
+
+class Supervisors;
+
+// Written by its process, read by the agent; `phase` is the publication point of everything else.
+struct Supervisor {
+  pid_t pid = 0;
+  std::atomic<uint32_t> bell{0};  // futex: 0 nothing, 1 launch, 2 exit
+  std::atomic<Phase> phase{Phase::kIdle};
+  Launch* launch = nullptr;
+  std::atomic<pid_t> main_pid{0};
+  int wait_status = 0;         // from kEnded
+  struct rusage usage = {};    // from kEnded
+  bool had_children = false;   // other processes lived when the main one ended
+  int kill_jobs = 0;           // agent only: not handed out again while the killer looks at its tree
+  bool released = false;       // agent only
+  void* owner = nullptr;       // agent only: the execution
+
+  std::atomic<bool> queued{false};
+  Supervisor* next_event = nullptr;
+  Supervisors* pool = nullptr;
+  void* stack = nullptr;
+};
+
+class Supervisors {
+ public:
+  Supervisors();
+  ~Supervisors() = delete;  // lives as long as the agent
+
+  // Readable when drain() has something to say.
+  int event_fd() const { return event_fd_; }
+  // Calls `handle` for each supervisor whose phase has changed.
+  void drain(const std::function<void(Supervisor&)>& handle);
+
+  // An idle one, or a new one: kProcessLimit, kMemoryLimit.
+  Result<Supervisor*> acquire();
+  // Starts the launch; the answer comes as an event.
+  void start(Supervisor& supervisor, Launch* launch);
+  // Gives back a supervisor in kFailed or kGone.
+  void release(Supervisor& supervisor);
+  // Makes the spare one when there is none, so that the next acquire() is free. Call when there is nothing better to do.
+  void keep_spare();
+
+  // A child of the agent has died: the supervisor if it was one. The caller ends its execution and then calls bury().
+  Supervisor* find(pid_t pid);
+  void bury(Supervisor& supervisor);
+
+ private:
+  friend int supervise(void* argument);
+  Result<Supervisor*> create();
+  void notify(Supervisor& supervisor);
+
+  int event_fd_ = -1;
+  std::atomic<Supervisor*> events_{nullptr};
+  std::vector<Supervisor*> idle_;
+  std::unordered_map<pid_t, std::unique_ptr<Supervisor>> all_;
+};
+
+// The error of a launch that failed, named after what the caller asked for.
+Error launch_error(const Launch& launch);
+
+}  // namespace glovebox::agent

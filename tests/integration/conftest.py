@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the real daemon once and gives each test fresh sandboxes on each usable tier.
+
+GLOVEBOX_BIN            the program (default: build/release or build/dev)
+GLOVEBOX_TEST_DATA_DIR  a data directory with a built `base` template (default: /var/lib/glovebox)
+GLOVEBOX_TIERS          comma-separated tiers to test (default: all; one that does not work here is skipped)
+GLOVEBOX_LONG=1         full sizes
+"""
+
+import collections
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+import host
+from client import LONG, Api, eventually
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ALL_TIERS = ["container", "gvisor", "microvm"]
+TIERS = [t for t in os.environ.get("GLOVEBOX_TIERS", "").split(",") if t] or ALL_TIERS
+
+
+def pytest_generate_tests(metafunc):
+    if "tier" in metafunc.fixturenames:
+        metafunc.parametrize("tier", TIERS, indirect=True)
+
+
+def pytest_collection_modifyitems(items):
+    if not LONG:
+        skip = pytest.mark.skip(reason="minutes long: set GLOVEBOX_LONG=1")
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(skip)
+
+
+def find_program():
+    places = [os.environ.get("GLOVEBOX_BIN")] if os.environ.get("GLOVEBOX_BIN") else [
+        ROOT / "build" / preset / "src/programs/glovebox/glovebox" for preset in ("release", "dev")]
+    for place in places:
+        if os.access(place, os.X_OK):
+            return str(place)
+    pytest.exit(f"no glovebox program at {', '.join(map(str, places))}: build it or set GLOVEBOX_BIN", 2)
+
+
+class Daemon:
+    """A running daemon with its own data directory; the templates are shared with an existing one."""
+
+    def __init__(self, data_dir, *options):
+        self.program = find_program()
+        self.data_dir = pathlib.Path(data_dir)
+        self.options = options
+        self.log_path = self.data_dir / "test-daemon.log"
+        self.process = None
+
+    def start(self):
+        (self.data_dir / "daemon.json").unlink(missing_ok=True)
+        command = [self.program, "up", "--data-dir", str(self.data_dir), "--listen", "127.0.0.1:0", *self.options]
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            start_new_session=True)
+        self.state = eventually(self.ready_state, 120, "the daemon is ready")
+        self.url, self.pid = self.state["url"], self.state["pid"]
+        self.admin = Api(self.url, (self.data_dir / "admin.key").read_text().strip())
+        assert self.admin.request("GET", "/readyz").status_code == 200
+        return self
+
+    def ready_state(self):
+        assert self.process.poll() is None, f"the daemon ended with {self.process.returncode}:\n{self.log_tail()}"
+        try:
+            return json.loads((self.data_dir / "daemon.json").read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+
+    def stop(self):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                pytest.fail("the daemon did not stop within 30 s of SIGTERM")
+
+    def log_tail(self):
+        return self.log_path.read_text(errors="replace")[-4000:]
+
+    def new_key(self, tenant, role="user", **fields):
+        return self.admin.call("POST", "/v1/keys", expect=201,
+                               json={"name": f"test-{tenant}", "tenant": tenant, "role": role, **fields})
+
+    def api(self, tenant, role="user"):
+        return Api(self.url, self.new_key(tenant, role)["key"])
+
+    def sandbox_ids(self, states=("creating", "ready", "paused", "ending", "ended")):
+        query = "&".join(f"state={state}" for state in states)
+        return [s["id"] for s in self.admin.pages("/v1/sandboxes?" + query, "sandboxes", 1000)]
+
+    def live_ids(self):
+        return self.sandbox_ids(("creating", "ready", "paused", "ending"))
+
+
+def share_templates(data_dir):
+    source = pathlib.Path(os.environ.get("GLOVEBOX_TEST_DATA_DIR", "/var/lib/glovebox")) / "templates"
+    if not (source / "names" / "base").exists():
+        pytest.exit(f"no `base` template in {source}: run `glovebox template build base`, "
+                    "or set GLOVEBOX_TEST_DATA_DIR", 2)
+    try:
+        shutil.copytree(source, data_dir / "templates", copy_function=os.link, symlinks=True)
+    except shutil.Error:  # another file system
+        shutil.rmtree(data_dir / "templates")
+        shutil.copytree(source, data_dir / "templates", symlinks=True)
+
+
+@pytest.fixture(scope="session")
+def make_daemon(tmp_path_factory):
+    """Starts further daemons with options of their own; all are stopped at the end and must leave the host as it was."""
+    started = []
+
+    def make(*options):
+        data_dir = tmp_path_factory.mktemp("data")
+        share_templates(data_dir)
+        daemon = Daemon(data_dir, *options)
+        started.append(daemon)
+        return daemon.start()
+
+    yield make
+    for daemon in started:
+        daemon.stop()
+        words = [str(daemon.data_dir)]
+        left = host.command_lines(words) + host.loop_devices(words) + host.mounts("self", words)
+        assert not left, f"a stopped daemon without sandboxes left: {left}"
+
+
+@pytest.fixture(scope="session")
+def daemon(make_daemon):
+    """The daemon of the session. At the end, with every sandbox ended, the host holds what it held after the start."""
+    daemon = make_daemon()
+    at_start = collections.Counter(host.descendants(daemon.pid).values())
+    yield daemon
+    eventually(lambda: not daemon.live_ids(), 20, "every sandbox of the session has ended")
+    ids = daemon.sandbox_ids()
+    eventually(lambda: not host.leftovers(daemon.pid, daemon.data_dir, ids), 5,
+               f"ended sandboxes leave nothing: {host.leftovers(daemon.pid, daemon.data_dir, ids)}")
+    grown = collections.Counter(host.descendants(daemon.pid).values()) - at_start
+    assert not grown, f"processes left below the daemon: {grown}"
+
+
+@pytest.fixture(scope="session")
+def api(daemon):
+    """The admin key's view."""
+    return daemon.admin
+
+
+@pytest.fixture(scope="session")
+def runtimes(api):
+    return {r["runtime"]: r for r in api.call("GET", "/v1/runtimes")["runtimes"]}
+
+
+@pytest.fixture
+def tier(request, runtimes):
+    found = runtimes.get(request.param)
+    if not found or not found["usable"]:
+        reason = found["problem"] if found else "not known to this version"
+        pytest.skip(f"{request.param}: {reason}")
+    return request.param
+
+
+@pytest.fixture
+def create(api, tier):
+    """Makes sandboxes of the tier; all are ended after the test, whatever it did."""
+    made = []
+
+    def make(**spec):
+        box = api.create(**{"runtime": tier, "lifetime_ms": 600_000, **spec})
+        made.append(box)
+        assert box.info["state"] == "ready" and box.info["runtime"] == tier
+        return box
+
+    yield make
+    for box in made:
+        box.kill()
+
+
+@pytest.fixture
+def sandbox(create):
+    return create()
+
+
+@pytest.fixture
+def canary(tmp_path, daemon):
+    """A file on the host that no answer may ever hold; (path, secret). The admin key counts as one too."""
+    secret = f"canary-{os.urandom(16).hex()}"
+    path = tmp_path / "glovebox-canary.txt"
+    path.write_text(secret)
+    return path, secret
+
+
+@pytest.fixture
+def stopwatch():
+    class Stopwatch:
+        def __enter__(self):
+            self.begin = time.monotonic()
+            return self
+
+        def __exit__(self, *_):
+            self.seconds = time.monotonic() - self.begin
+
+    return Stopwatch
