@@ -3,8 +3,8 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,6 +54,10 @@ Result<UniqueFd> open_lock(const std::string& path) {
 }
 
 }  // namespace
+
+int lock_fd(int fd, bool is_waiting) {
+  return static_cast<int>(::syscall(SYS_flock, fd, LOCK_EX | (is_waiting ? 0 : LOCK_NB)));
+}
 
 Result<std::string> read_fd(int fd, size_t max_bytes, const std::string& name) {
   struct stat st;
@@ -156,7 +160,7 @@ bool path_exists(const std::string& path) {
 
 Result<FileLock> FileLock::wait(const std::string& path) {
   GB_TRY(auto fd, open_lock(path));
-  while (::flock(fd.get(), LOCK_EX) != 0) {
+  while (lock_fd(fd.get(), true) != 0) {
     if (errno != EINTR) return fail_errno("lock " + path);
   }
   return FileLock(std::move(fd));
@@ -164,7 +168,7 @@ Result<FileLock> FileLock::wait(const std::string& path) {
 
 Result<FileLock> FileLock::attempt(const std::string& path) {
   GB_TRY(auto fd, open_lock(path));
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+  if (lock_fd(fd.get(), false) != 0) {
     if (errno == EWOULDBLOCK) return fail(Code::kConflict, path + " is locked");
     return fail_errno("lock " + path);
   }

@@ -25,6 +25,9 @@ Result<void> remove_tree(const std::string& path);
 Result<std::vector<std::string>> directory_names(const std::string& path);  // sorted; absent is empty
 bool path_exists(const std::string& path);
 
+// flock(2), exclusive; 0 or -1 with errno. (<sys/file.h> is hidden by our sys/file.h.)
+int lock_fd(int fd, bool is_waiting);
+
 // An advisory lock on a file, held until destroyed. The file stays.
 class FileLock {
  public:

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "base/result.h"
+#include "image/recipe.h"
+
+// What every template has, whatever it was made from: mount points, /workspace, the users root and "user", writable places. Works on "/"
+// and therefore runs inside the new root file system, whose content may be hostile.
+namespace glovebox::image {
+
+Result<void> add_skeleton();
+Result<void> add_nodes(const std::vector<RecipeNode>& nodes);
+
+}  // namespace glovebox::image
