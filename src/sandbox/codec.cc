@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sandbox/codec.h"
+
+#include <boost/json.hpp>
+
+#include "base/random.h"
+
+namespace glovebox::sandbox::codec {
+namespace json = boost::json;
+namespace {
+
+json::object to_json(const StringMap& map) {
+  json::object out;
+  for (const auto& [key, value] : map) out[key] = value;
+  return out;
+}
+
+Result<json::object> parse(std::string_view text, Code code) {
+  boost::system::error_code ec;
+  json::parse_options options;
+  options.max_depth = 16;
+  json::value value = json::parse(json::string_view(text.data(), text.size()), ec, {}, options);
+  if (ec || !value.is_object()) return fail(code, "not a JSON object: " + ec.message());
+  return std::move(value.as_object());
+}
+
+// Reads fields of one object; remembers the first thing that is wrong. Absent fields keep their default.
+class Reader {
+ public:
+  Reader(const json::object& object, Code code) : object_(object), code_(code) {}
+
+  Reader& text(std::string_view name, std::string* out) {
+    const auto* v = find(name);
+    if (v == nullptr) return *this;
+    if (const auto* s = v->if_string()) {
+      out->assign(s->data(), s->size());
+    } else if (const auto* o = v->if_object(); o != nullptr && o->contains("b64") && o->at("b64").is_string()) {
+      auto bytes = base64_decode(std::string_view(o->at("b64").get_string()));
+      if (!bytes) return bad(name);
+      *out = std::move(*bytes);
+    } else {
+      bad(name);
+    }
+    return *this;
+  }
+  Reader& text(std::string_view name, std::optional<std::string>* out) {
+    if (find(name) == nullptr) return *this;
+    return text(name, &out->emplace());
+  }
+  template <class N>
+    requires std::is_integral_v<N>
+  Reader& number(std::string_view name, N* out) {
+    const auto* v = find(name);
+    if (v == nullptr) return *this;
+    boost::system::error_code ec;
+    *out = v->to_number<N>(ec);
+    return ec ? bad(name) : *this;
+  }
+  template <class N>
+  Reader& number(std::string_view name, std::optional<N>* out) {
+    if (find(name) == nullptr) return *this;
+    return number(name, &out->emplace());
+  }
+  Reader& real(std::string_view name, double* out) {
+    const auto* v = find(name);
+    if (v == nullptr) return *this;
+    boost::system::error_code ec;
+    *out = v->to_number<double>(ec);
+    return ec ? bad(name) : *this;
+  }
+  Reader& boolean(std::string_view name, bool* out) {
+    const auto* v = find(name);
+    if (v == nullptr) return *this;
+    if (!v->is_bool()) return bad(name);
+    *out = v->get_bool();
+    return *this;
+  }
+  Reader& map(std::string_view name, StringMap* out) {
+    const auto* v = find(name);
+    if (v == nullptr) return *this;
+    if (!v->is_object()) return bad(name);
+    for (const auto& [key, value] : v->get_object()) {
+      if (!value.is_string()) return bad(name);
+      (*out)[std::string(key)] = std::string(value.get_string());
+    }
+    return *this;
+  }
+  Reader& list(std::string_view name, std::vector<std::string>* out) {
+    const auto* v = find(name);
+    if (v == nullptr) return *this;
+    if (!v->is_array()) return bad(name);
+    for (const auto& item : v->get_array()) {
+      json::object wrapped{{"x", item}};
+      std::string text_value;
+      Reader inner(wrapped, code_);
+      inner.text("x", &text_value);
+      if (inner.wrong_) return bad(name);
+      out->push_back(std::move(text_value));
+    }
+    return *this;
+  }
+  const json::object* object(std::string_view name) {
+    const auto* v = find(name);
+    if (v == nullptr) return nullptr;
+    if (!v->is_object()) bad(name);
+    return v->if_object();
+  }
+  const json::array* array(std::string_view name) {
+    const auto* v = find(name);
+    if (v == nullptr) return nullptr;
+    if (!v->is_array()) bad(name);
+    return v->if_array();
+  }
+  Result<void> done() const {
+    if (wrong_) return fail(code_, "field '" + *wrong_ + "' is wrong");
+    return {};
+  }
+
+ private:
+  const json::value* find(std::string_view name) const {
+    const auto* v = object_.if_contains(json::string_view(name.data(), name.size()));
+    return v == nullptr || v->is_null() ? nullptr : v;
+  }
+  Reader& bad(std::string_view name) {
+    if (!wrong_) wrong_ = std::string(name);
+    return *this;
+  }
+
+  const json::object& object_;
+  Code code_;
+  std::optional<std::string> wrong_;
+};
+
+Result<FileEntry> entry_from(const json::value& value) {
+  if (!value.is_object()) return fail(Code::kAgentProtocol, "a file entry is not an object");
+  FileEntry e;
+  Reader reader(value.get_object(), Code::kAgentProtocol);
+  reader.text("name", &e.name).text("path", &e.path).text("type", &e.type).number("size", &e.size)
+      .number("mode", &e.mode).number("uid", &e.uid).number("gid", &e.gid).text("user", &e.user)
+      .text("group", &e.group).number("mtime_ms", &e.mtime_ms).text("target", &e.target);
+  GB_TRYV(reader.done());
+  return e;
+}
+
+json::object limits_to_json(const runtime::Limits& l) {
+  return {{"cpus", l.cpus}, {"memory_bytes", l.memory_bytes}, {"disk_bytes", l.disk_bytes},
+          {"inodes", l.inodes}, {"processes", l.processes}, {"open_files", l.open_files}};
+}
+
+void append_field(std::string& out, std::string_view name) {
+  out += out.size() > 1 ? ",\"" : "\"";
+  out += name;
+  out += "\":";
+}
+
+}  // namespace
+
+void append_bytes(std::string& out, std::string_view bytes) {
+  if (is_utf8(bytes)) {
+    append_json_string(out, bytes);
+  } else {
+    out += "{\"b64\":\"" + base64_encode(bytes) + "\"}";
+  }
+}
+
+void append_map(std::string& out, const StringMap& map) {
+  out += '{';
+  bool first = true;
+  for (const auto& [key, value] : map) {
+    if (!first) out += ',';
+    first = false;
+    append_json_string(out, key);
+    out += ':';
+    append_json_string(out, value);
+  }
+  out += '}';
+}
+
+std::string encode(const SandboxDocument& d) {
+  const SandboxInfo& i = d.info;
+  json::object o{{"id", i.id}, {"tenant", i.tenant}, {"state", state_name(i.state)}, {"tier", tier_name(i.tier)},
+                 {"template_name", i.template_name}, {"template_version", i.template_version},
+                 {"started_from", i.started_from}, {"ready_ms", i.ready_ms}, {"created_ms", unix_millis(i.created_at)},
+                 {"idle_timeout_ms", i.idle_timeout.count()}, {"limits", limits_to_json(i.limits)},
+                 {"env", to_json(i.env)}, {"metadata", to_json(i.metadata)}, {"attributes", to_json(i.attributes)},
+                 {"user", i.user}, {"workdir", i.workdir}};
+  if (i.expires_at) o["expires_ms"] = unix_millis(*i.expires_at);
+  if (i.ended) {
+    o["ended"] = {{"at_ms", unix_millis(i.ended->at)}, {"reason", i.ended->reason}, {"message", i.ended->message}};
+  }
+  o["record"] = {{"directory", d.record.directory}, {"fields", to_json(d.record.fields)}};
+  o["rootfs"] = {{"digest", d.rootfs.digest}, {"image_path", d.rootfs.image_path}};
+  return json::serialize(o);
+}
+
+Result<SandboxDocument> decode_sandbox(std::string_view text) {
+  GB_TRY(const json::object o, parse(text, Code::kCorrupt));
+  SandboxDocument d;
+  SandboxInfo& i = d.info;
+  std::string state, tier;
+  int64_t created = 0, idle = 0;
+  std::optional<int64_t> expires;
+  Reader r(o, Code::kCorrupt);
+  r.text("id", &i.id).text("tenant", &i.tenant).text("state", &state).text("tier", &tier)
+      .text("template_name", &i.template_name).text("template_version", &i.template_version)
+      .text("started_from", &i.started_from).real("ready_ms", &i.ready_ms).number("created_ms", &created)
+      .number("idle_timeout_ms", &idle).map("env", &i.env).map("metadata", &i.metadata)
+      .map("attributes", &i.attributes).text("user", &i.user).text("workdir", &i.workdir).number("expires_ms", &expires);
+  if (const auto* l = r.object("limits")) {
+    Reader limits(*l, Code::kCorrupt);
+    limits.real("cpus", &i.limits.cpus).number("memory_bytes", &i.limits.memory_bytes)
+        .number("disk_bytes", &i.limits.disk_bytes).number("inodes", &i.limits.inodes)
+        .number("processes", &i.limits.processes).number("open_files", &i.limits.open_files);
+    GB_TRYV(limits.done());
+  }
+  if (const auto* e = r.object("ended")) {
+    Ended ended;
+    int64_t at = 0;
+    Reader reader(*e, Code::kCorrupt);
+    reader.number("at_ms", &at).text("reason", &ended.reason).text("message", &ended.message);
+    GB_TRYV(reader.done());
+    ended.at = from_unix_millis(at);
+    i.ended = ended;
+  }
+  if (const auto* rec = r.object("record")) {
+    Reader reader(*rec, Code::kCorrupt);
+    reader.text("directory", &d.record.directory).map("fields", &d.record.fields);
+    GB_TRYV(reader.done());
+  }
+  if (const auto* root = r.object("rootfs")) {
+    Reader reader(*root, Code::kCorrupt);
+    reader.text("digest", &d.rootfs.digest).text("image_path", &d.rootfs.image_path);
+    GB_TRYV(reader.done());
+  }
+  GB_TRYV(r.done());
+  const auto known_state = state_from_name(state);
+  const auto known_tier = runtime::tier_from_name(tier);
+  if (!known_state || !known_tier) return fail(Code::kCorrupt, "unknown state or tier: " + state + ", " + tier);
+  i.state = *known_state;
+  i.tier = d.record.tier = *known_tier;
+  d.record.id = i.id;
+  i.created_at = from_unix_millis(created);
+  i.idle_timeout = Millis(idle);
+  if (expires) i.expires_at = from_unix_millis(*expires);
+  return d;
+}
+
+std::string encode(const ExecInfo& i) {
+  json::array argv(i.argv.begin(), i.argv.end());
+  json::object o{{"id", i.id}, {"sandbox_id", i.sandbox_id}, {"name", i.name}, {"pid", i.pid},
+                 {"argv", std::move(argv)}, {"command", i.command}, {"cwd", i.cwd}, {"user", i.user}, {"pty", i.pty},
+                 {"started_ms", unix_millis(i.started_at)}, {"children_left", i.children_left},
+                 {"stdout_bytes", i.stdout_bytes}, {"stderr_bytes", i.stderr_bytes}, {"kept_bytes", i.kept_bytes},
+                 {"dropped_stdout", i.dropped_stdout}, {"dropped_stderr", i.dropped_stderr},
+                 {"next_cursor", i.next_cursor}, {"user_us", i.user_us}, {"system_us", i.system_us},
+                 {"max_rss_bytes", i.max_rss_bytes}};
+  if (i.ended_at) o["ended_ms"] = unix_millis(*i.ended_at);
+  if (i.outcome) {
+    json::object outcome{{"type", i.outcome->type}, {"message", i.outcome->message}};
+    if (i.outcome->exit_code) outcome["exit_code"] = *i.outcome->exit_code;
+    if (i.outcome->signal) outcome["signal"] = *i.outcome->signal;
+    o["outcome"] = std::move(outcome);
+  }
+  return json::serialize(o);
+}
+
+Result<ExecInfo> decode_execution(std::string_view text) {
+  GB_TRY(const json::object o, parse(text, Code::kCorrupt));
+  ExecInfo i;
+  int64_t started = 0;
+  std::optional<int64_t> ended;
+  Reader r(o, Code::kCorrupt);
+  r.text("id", &i.id).text("sandbox_id", &i.sandbox_id).text("name", &i.name).number("pid", &i.pid)
+      .list("argv", &i.argv).text("command", &i.command).text("cwd", &i.cwd).text("user", &i.user)
+      .boolean("pty", &i.pty).number("started_ms", &started).boolean("children_left", &i.children_left)
+      .number("stdout_bytes", &i.stdout_bytes).number("stderr_bytes", &i.stderr_bytes)
+      .number("kept_bytes", &i.kept_bytes).number("dropped_stdout", &i.dropped_stdout)
+      .number("dropped_stderr", &i.dropped_stderr).number("next_cursor", &i.next_cursor)
+      .number("user_us", &i.user_us).number("system_us", &i.system_us).number("max_rss_bytes", &i.max_rss_bytes)
+      .number("ended_ms", &ended);
+  if (const auto* out = r.object("outcome")) {
+    Outcome outcome;
+    Reader reader(*out, Code::kCorrupt);
+    reader.text("type", &outcome.type).text("message", &outcome.message).number("exit_code", &outcome.exit_code)
+        .number("signal", &outcome.signal);
+    GB_TRYV(reader.done());
+    i.outcome = outcome;
+  }
+  GB_TRYV(r.done());
+  i.started_at = from_unix_millis(started);
+  if (ended) i.ended_at = from_unix_millis(*ended);
+  return i;
+}
+
+std::string hello_fields(const SandboxInfo& info, const std::string& hostname, const std::string& seed_hex) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  std::string out = "{";
+  append_field(out, "unix_time_ns");
+  out += std::to_string(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+  append_field(out, "sandbox");
+  append_json_string(out, info.id);
+  append_field(out, "hostname");
+  append_json_string(out, hostname);
+  append_field(out, "env");
+  append_map(out, info.env);
+  append_field(out, "default_user");
+  append_json_string(out, info.user);
+  append_field(out, "limits");
+  out += "{\"open_files\":" + std::to_string(info.limits.open_files) +
+         ",\"processes\":" + std::to_string(info.limits.processes) + "}";
+  append_field(out, "seed");
+  append_json_string(out, seed_hex);
+  return out + "}";
+}
+
+std::string exec_message(const std::string& id, const ExecSpec& spec, const SandboxInfo& sandbox) {
+  std::string out = "{";
+  append_field(out, "id");
+  append_json_string(out, id);
+  if (spec.argv.empty()) {
+    append_field(out, "command");
+    append_json_string(out, spec.command);
+  } else {
+    append_field(out, "argv");
+    char separator = '[';
+    for (const std::string& word : spec.argv) {
+      out += separator;
+      separator = ',';
+      append_bytes(out, word);
+    }
+    out += ']';
+  }
+  append_field(out, "env");
+  append_map(out, spec.env);
+  const std::string& cwd = spec.cwd.empty() ? sandbox.workdir : spec.cwd;
+  if (!cwd.empty()) {
+    append_field(out, "cwd");
+    append_bytes(out, cwd);
+  }
+  append_field(out, "user");
+  append_json_string(out, spec.user.empty() ? sandbox.user : spec.user);
+  append_field(out, "stdin");
+  out += spec.keep_stdin || spec.stdin_data ? "true" : "false";
+  if (spec.pty) {
+    append_field(out, "pty");
+    out += "{\"cols\":" + std::to_string(spec.pty->cols) + ",\"rows\":" + std::to_string(spec.pty->rows);
+    if (!spec.pty->term.empty()) {
+      out += ",\"term\":";
+      append_json_string(out, spec.pty->term);
+    }
+    out += '}';
+  }
+  append_field(out, "timeout_ms");
+  out += std::to_string(spec.timeout.count());
+  append_field(out, "kill_grace_ms");
+  out += std::to_string(spec.kill_grace.count());
+  return out + "}";
+}
+
+Result<std::vector<AgentExecution>> decode_hello(std::string_view text) {
+  GB_TRY(const json::object o, parse(text, Code::kAgentProtocol));
+  int version = 0;
+  Reader r(o, Code::kAgentProtocol);
+  r.number("version", &version);
+  std::vector<AgentExecution> out;
+  if (const auto* list = r.array("executions")) {
+    for (const auto& item : *list) {
+      if (!item.is_object()) return fail(Code::kAgentProtocol, "executions holds something else than objects");
+      AgentExecution e;
+      std::string state;
+      Reader reader(item.get_object(), Code::kAgentProtocol);
+      reader.text("id", &e.id).text("state", &state).number("pid", &e.pid);
+      GB_TRYV(reader.done());
+      e.exited = state == "exited";
+      out.push_back(std::move(e));
+    }
+  }
+  GB_TRYV(r.done());
+  if (version != 1) return fail(Code::kAgentProtocol, "the agent speaks version " + std::to_string(version));
+  return out;
+}
+
+Result<int64_t> decode_pid(std::string_view started) {
+  GB_TRY(const json::object o, parse(started, Code::kAgentProtocol));
+  int64_t pid = 0;
+  Reader r(o, Code::kAgentProtocol);
+  r.number("pid", &pid);
+  GB_TRYV(r.done());
+  return pid;
+}
+
+Result<void> decode_exited(std::string_view text, ExecInfo* info) {
+  GB_TRY(const json::object o, parse(text, Code::kAgentProtocol));
+  Outcome outcome;
+  std::optional<int> code, signal;
+  Reader r(o, Code::kAgentProtocol);
+  r.text("outcome", &outcome.type).number("code", &code).number("signal", &signal)
+      .boolean("children", &info->children_left).number("stdout_bytes", &info->stdout_bytes)
+      .number("stderr_bytes", &info->stderr_bytes);
+  if (const auto* usage = r.object("usage")) {
+    uint64_t rss_kb = 0;
+    Reader reader(*usage, Code::kAgentProtocol);
+    reader.number("user_us", &info->user_us).number("system_us", &info->system_us).number("max_rss_kb", &rss_kb);
+    GB_TRYV(reader.done());
+    info->max_rss_bytes = rss_kb * 1024;
+  }
+  GB_TRYV(r.done());
+  const bool known = outcome.type == "exited" || outcome.type == "signalled" || outcome.type == "timed_out" ||
+                     outcome.type == "killed_by_caller";
+  const bool has_status = outcome.type == "exited" ? code.has_value() : outcome.type != "signalled" || signal.has_value();
+  if (!known || !has_status || (code && (*code < 0 || *code > 255)) || (signal && (*signal < 1 || *signal > 64))) {
+    return fail(Code::kAgentProtocol, "EXITED without a possible outcome");
+  }
+  if (outcome.type == "exited") outcome.exit_code = code;
+  outcome.signal = signal;
+  info->outcome = outcome;
+  return {};
+}
+
+Result<FileEntry> decode_entry(std::string_view response) {
+  GB_TRY(const json::object o, parse(response, Code::kAgentProtocol));
+  const auto* entry = o.if_contains("entry");
+  if (entry == nullptr) return fail(Code::kAgentProtocol, "an answer lacks its entry");
+  return entry_from(*entry);
+}
+
+Result<EntryList> decode_entries(std::string_view response) {
+  GB_TRY(const json::object o, parse(response, Code::kAgentProtocol));
+  EntryList out;
+  Reader r(o, Code::kAgentProtocol);
+  r.boolean("more", &out.more);
+  if (const auto* list = r.array("entries")) {
+    for (const auto& item : *list) {
+      GB_TRY(FileEntry entry, entry_from(item));
+      out.entries.push_back(std::move(entry));
+    }
+  }
+  GB_TRYV(r.done());
+  return out;
+}
+
+Result<std::vector<ProcessInfo>> decode_processes(std::string_view response) {
+  GB_TRY(const json::object o, parse(response, Code::kAgentProtocol));
+  std::vector<ProcessInfo> out;
+  Reader r(o, Code::kAgentProtocol);
+  if (const auto* list = r.array("processes")) {
+    for (const auto& item : *list) {
+      if (!item.is_object()) return fail(Code::kAgentProtocol, "processes holds something else than objects");
+      ProcessInfo p;
+      Reader reader(item.get_object(), Code::kAgentProtocol);
+      reader.number("pid", &p.pid).number("ppid", &p.ppid).text("execution", &p.execution).text("user", &p.user)
+          .list("argv", &p.argv).text("cwd", &p.cwd).text("state", &p.state).number("started_ms", &p.started_ms)
+          .number("rss_bytes", &p.rss_bytes);
+      GB_TRYV(reader.done());
+      out.push_back(std::move(p));
+    }
+  }
+  GB_TRYV(r.done());
+  return out;
+}
+
+Result<ReadAnswer> decode_read(std::string_view response) {
+  GB_TRY(const json::object o, parse(response, Code::kAgentProtocol));
+  ReadAnswer out;
+  Reader r(o, Code::kAgentProtocol);
+  r.number("length", &out.length);
+  GB_TRYV(r.done());
+  if (const auto* entry = o.if_contains("entry")) {
+    GB_TRY(out.entry, entry_from(*entry));
+  }
+  return out;
+}
+
+Result<bool> decode_bool(std::string_view response, std::string_view field) {
+  GB_TRY(const json::object o, parse(response, Code::kAgentProtocol));
+  bool value = false;
+  Reader r(o, Code::kAgentProtocol);
+  r.boolean(field, &value);
+  GB_TRYV(r.done());
+  return value;
+}
+
+}  // namespace glovebox::sandbox::codec

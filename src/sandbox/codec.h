@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sandbox/service.h"
+
+// Documents in the store and messages of the agent's, to and from our types. The agent's are hostile: wrong types, sizes and
+// missing fields give kAgentProtocol.
+namespace glovebox::sandbox::codec {
+
+// A JSON string when the bytes are UTF-8, else {"b64": "…"}.
+void append_bytes(std::string& out, std::string_view bytes);
+void append_map(std::string& out, const StringMap& map);
+
+struct SandboxDocument {
+  SandboxInfo info;
+  runtime::Record record;
+  runtime::Rootfs rootfs;
+};
+std::string encode(const SandboxDocument& document);
+Result<SandboxDocument> decode_sandbox(std::string_view text);
+
+std::string encode(const ExecInfo& info);
+Result<ExecInfo> decode_execution(std::string_view text);
+
+std::string hello_fields(const SandboxInfo& info, const std::string& hostname, const std::string& seed_hex);
+std::string exec_message(const std::string& id, const ExecSpec& spec, const SandboxInfo& sandbox);
+
+struct AgentStream {
+  uint64_t start = 0, end = 0;
+};
+struct AgentExecution {
+  std::string id;
+  bool exited = false;
+  int64_t pid = 0;
+};
+Result<std::vector<AgentExecution>> decode_hello(std::string_view text);
+
+Result<int64_t> decode_pid(std::string_view started);
+// Fills outcome and counters of `info` from EXITED.
+Result<void> decode_exited(std::string_view text, ExecInfo* info);
+
+Result<FileEntry> decode_entry(std::string_view response);                 // its `entry`
+struct EntryList {
+  std::vector<FileEntry> entries;
+  bool more = false;
+};
+Result<EntryList> decode_entries(std::string_view response);
+Result<std::vector<ProcessInfo>> decode_processes(std::string_view response);
+struct ReadAnswer {
+  std::optional<FileEntry> entry;
+  std::optional<uint64_t> length;
+};
+Result<ReadAnswer> decode_read(std::string_view response);
+Result<bool> decode_bool(std::string_view response, std::string_view field);
+
+}  // namespace glovebox::sandbox::codec

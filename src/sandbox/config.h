@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "runtime/runtime.h"
+
+namespace glovebox::sandbox {
+
+// The operator's settings. A field's value here is its default.
+struct Config {
+  std::string data_dir;                            // absolute; everything that survives a restart is below it
+
+  size_t max_sandboxes = 256;                      // alive at once on this host
+  runtime::Limits default_limits;                  // for what a create call does not name
+  runtime::Limits max_limits{                      // the most that a create call may ask for
+      .cpus = 64, .memory_bytes = 64ull << 30, .disk_bytes = 64ull << 30, .inodes = 0, .processes = 16384, .open_files = 20000};
+  std::chrono::milliseconds default_lifetime{300'000};
+  std::chrono::milliseconds max_lifetime{0};       // 0: no cap; else also what "none" becomes
+  std::chrono::milliseconds retention{3'600'000};  // how long an ended sandbox can still be read
+  std::chrono::milliseconds start_timeout{60'000};
+  std::chrono::milliseconds freeze_after{300};     // quiet time until an idle gVisor sandbox is frozen; 0: never
+  int parallel_starts = 4;                         // engines started at the same time; more wait
+
+  size_t output_memory_bytes = 64 * 1024;          // an execution's output up to this stays in memory until its end
+  uint64_t output_file_bytes = 128ull << 20;       // output kept of one execution; beyond it is counted and dropped
+  size_t kept_executions = 1000;                   // ended executions remembered per sandbox, the newest
+
+  std::optional<runtime::Tier> default_runtime;    // what "auto" means; empty: the strongest usable tier
+};
+
+}  // namespace glovebox::sandbox

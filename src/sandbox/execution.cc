@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sandbox/execution.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+#include "base/log.h"
+#include "sandbox/codec.h"
+
+namespace glovebox::sandbox {
+using channel::Type;
+namespace {
+
+// An execution shorter than this is recorded once, at its end.
+constexpr Millis kRecordStartAfter{50};
+constexpr uint64_t kWindowSlack = 2 * channel::kMaxPayloadFromAgent;
+constexpr Millis kKillDeadline{20'000};
+
+int index_of(uint8_t stream) { return stream == channel::kStderr ? 1 : 0; }
+Stream stream_of(int index) { return index == 1 ? Stream::kStderr : Stream::kStdout; }
+
+}  // namespace
+
+RunningExecution::RunningExecution(ExecutionContext context, ExecInfo info, std::string spool_path, Hooks hooks)
+    : context_(context), info_(std::move(info)), spool_(std::move(spool_path)), hooks_(std::move(hooks)) {}
+
+RunningExecution::~RunningExecution() {
+  if (channel_ != 0 && link_) link_->close(channel_);
+}
+
+Async<void> RunningExecution::start(std::shared_ptr<channel::Link> link, std::string message,
+                                    std::optional<std::string> stdin_data, bool keep_stdin, Deadline deadline) {
+  const auto self = shared_from_this();
+  if (message.size() > channel::kMaxMessageToAgent) {
+    co_return fail(Code::kArgumentsTooLong, "arguments and environment are " + std::to_string(message.size()) +
+                                                " bytes, at most 1 MiB fits");
+  }
+  link_ = std::move(link);
+  channel_ = link_->open(this);
+  stdin_open_ = keep_stdin || stdin_data.has_value();
+  link_->send(channel_, Type::kExec, message);
+  if (stdin_data) spawn(context_.executor, "execution.stdin", feed(std::move(*stdin_data), !keep_stdin));
+  while (!started_ && !start_error_) {
+    const bool woken = co_await changed_.wait_until(deadline);
+    if (!woken && Clock::now() >= deadline && !started_) {
+      if (link_) link_->send(channel_, Type::kKill, R"({"reason":"killed_by_caller"})");
+      co_return fail(Code::kTimeout, "the sandbox did not start the command in time");
+    }
+  }
+  if (start_error_) co_return fail(*start_error_);
+  spawn(context_.executor, "execution.record_start", record_start());
+  co_return Result<void>();
+}
+
+Awaitable<void> RunningExecution::feed(std::string data, bool close) {
+  const auto self = shared_from_this();
+  auto written = co_await write_stdin(std::move(data));
+  if (written && close) co_await close_stdin();
+}
+
+void RunningExecution::attach(std::shared_ptr<channel::Link> link) {
+  link_ = std::move(link);
+  channel_ = link_->open(this);
+  started_ = true;
+  stdin_open_ = true;  // the agent knows better and ignores what cannot be written
+  for (int i : {0, 1}) seen_[i] = acknowledged_[i] = spool_.stream_end(stream_of(i));
+  std::string message = "{\"id\":";
+  append_json_string(message, info_.id);
+  message += ",\"stdout\":" + std::to_string(seen_[0]) + ",\"stderr\":" + std::to_string(seen_[1]) + "}";
+  link_->send(channel_, Type::kAttach, message);
+}
+
+void RunningExecution::attach_to_forget(std::shared_ptr<channel::Link> link) {
+  link_ = std::move(link);
+  channel_ = link_->open(this);
+  gone_ = false;
+  draining_ = true;
+  std::string message = "{\"id\":";
+  append_json_string(message, info_.id);
+  link_->send(channel_, Type::kAttach, message + ",\"stdout\":0,\"stderr\":0}");
+  link_->send(channel_, Type::kForget, {});
+}
+
+Result<void> RunningExecution::remove_files() {
+  for (const char* suffix : {".out", ".idx"}) {
+    if (::unlink((spool_.path() + suffix).c_str()) != 0 && errno != ENOENT) return fail_errno(spool_.path() + suffix);
+  }
+  return {};
+}
+
+void RunningExecution::restore_ended() {
+  started_ = exited_ = gone_ = released_ = true;
+  auto opened = spool_.open_existing();
+  if (!opened) log::warn("execution.output_unreadable", {{"execution", info_.id}, {"message", opened.error().message}});
+  spool_.close_files();
+}
+
+void RunningExecution::on_frame(channel::Frame& frame) {
+  switch (frame.type) {
+    case Type::kStarted: {
+      auto pid = codec::decode_pid(frame.payload);
+      if (!pid) return protocol_error(pid.error().message);
+      info_.pid = *pid;
+      started_ = true;
+      break;
+    }
+    case Type::kFailed:
+      start_error_ = channel::error_from_agent(frame.payload);
+      link_->close(channel_);
+      channel_ = 0;
+      // After an ATTACH this means that the agent no longer knows it: nobody can tell how it ended.
+      if (started_ && !exited_) finish_without_agent("interrupted", "the sandbox's agent lost the execution");
+      mark_gone();
+      break;
+    case Type::kOutput:
+      take_output(frame);
+      return;
+    case Type::kStdinAck:
+      if (frame.payload.size() != 8) return protocol_error("bad STDIN_ACK");
+      stdin_taken_ = std::min(channel::get_u64(frame.payload.data()), stdin_sent_);
+      break;
+    case Type::kExited:
+      take_exited(frame.payload);
+      return;
+    case Type::kGone:
+      link_->close(channel_);
+      channel_ = 0;
+      mark_gone();
+      break;
+    default:
+      return protocol_error("unexpected frame for an execution");
+  }
+  changed_.notify();
+}
+
+void RunningExecution::protocol_error(std::string message) {
+  if (link_) link_->drop(Error{Code::kAgentProtocol, std::move(message), {}});
+}
+
+void RunningExecution::take_output(const channel::Frame& frame) {
+  if (exited_) return;  // its end is recorded; this is a repetition after an ATTACH
+  if (frame.payload.size() < channel::kStreamHeaderBytes) return protocol_error("short OUTPUT");
+  const auto stream = static_cast<uint8_t>(frame.payload[0]);
+  if (stream != channel::kStdout && stream != channel::kStderr) return protocol_error("OUTPUT of an unknown stream");
+  const int i = index_of(stream);
+  const uint64_t offset = channel::get_u64(frame.payload.data() + 8);
+  std::string_view bytes = std::string_view(frame.payload).substr(channel::kStreamHeaderBytes);
+  if (offset < seen_[i] || offset > UINT64_MAX / 2) return protocol_error("OUTPUT repeats bytes");
+  // Bytes are missing: an earlier daemon had them dropped. Nothing after the gap is kept either.
+  if (offset > seen_[i] && !draining_) drain();
+  seen_[i] = offset + bytes.size();
+  if (!draining_) {
+    const uint64_t kept_of_stream = spool_.stream_end(stream_of(i));
+    if (kept_of_stream + bytes.size() > acknowledged_[i] + channel::kWindowBytes + kWindowSlack) {
+      return protocol_error("OUTPUT beyond the window");
+    }
+    const uint64_t room = context_.config->output_file_bytes - std::min(context_.config->output_file_bytes, spool_.end());
+    spool_.append(stream_of(i), bytes.substr(0, room));
+    if (bytes.size() > room || spool_.index_full()) drain();
+  }
+  update_counts();
+  if (!writing_ && (spool_.has_file() || spool_.unwritten() > context_.config->output_memory_bytes)) {
+    writing_ = true;
+    spawn(context_.executor, "execution.write", write_loop());
+  }
+  changed_.notify();
+}
+
+void RunningExecution::drain() {
+  draining_ = true;
+  for (const uint8_t stream : {channel::kStdout, channel::kStderr}) {
+    link_->send(channel_, Type::kDrain, std::string(1, static_cast<char>(stream)));
+  }
+}
+
+void RunningExecution::update_counts() {
+  info_.stdout_bytes = std::max(info_.stdout_bytes, seen_[0]);
+  info_.stderr_bytes = std::max(info_.stderr_bytes, seen_[1]);
+  info_.kept_bytes = info_.next_cursor = spool_.end();
+  info_.dropped_stdout = info_.stdout_bytes - std::min(info_.stdout_bytes, spool_.stream_end(Stream::kStdout));
+  info_.dropped_stderr = info_.stderr_bytes - std::min(info_.stderr_bytes, spool_.stream_end(Stream::kStderr));
+}
+
+Awaitable<void> RunningExecution::write_loop() {
+  const auto self = shared_from_this();
+  while (spool_.unwritten() > 0) {
+    const auto batch = spool_.take_batch();
+    auto written = co_await run_blocking(*context_.pool, [this, &batch] { return spool_.write(batch); });
+    if (!written) {
+      log::error("execution.output_not_kept", {{"execution", info_.id}, {"message", written.error().message}});
+      if (channel_ != 0) drain();
+      break;
+    }
+    spool_.batch_written(batch);
+    if (channel_ != 0) acknowledge(batch);
+  }
+  writing_ = false;
+  changed_.notify();
+}
+
+void RunningExecution::acknowledge(const Spool::Batch& batch) {
+  for (int i : {0, 1}) {
+    if (batch.stream_ends[i] <= acknowledged_[i]) continue;
+    acknowledged_[i] = batch.stream_ends[i];
+    link_->send(channel_, Type::kAck, channel::stream_header(i == 1 ? channel::kStderr : channel::kStdout, acknowledged_[i]));
+  }
+}
+
+void RunningExecution::take_exited(const std::string& payload) {
+  if (exited_) return;
+  ExecInfo ended = info_;
+  auto decoded = codec::decode_exited(payload, &ended);
+  if (!decoded) return protocol_error(decoded.error().message);
+  exited_ = true;
+  spawn(context_.executor, "execution.settle", settle(std::move(ended)));
+}
+
+Awaitable<void> RunningExecution::settle(ExecInfo ended) {
+  const auto self = shared_from_this();
+  const bool killed = ended.outcome->type == "signalled" && ended.outcome->signal == SIGKILL;
+  if (killed && was_oom && co_await was_oom()) {
+    ended.outcome->type = "oom_killed";
+    ended.outcome->message = "the sandbox's memory limit was reached and the kernel killed the process";
+  }
+  if (!info_.outcome) end_now(std::move(ended));
+  co_await record_end();
+}
+
+void RunningExecution::end_now(ExecInfo ended) {
+  info_.outcome = std::move(ended.outcome);
+  info_.children_left = ended.children_left && !gone_;
+  info_.stdout_bytes = std::max(ended.stdout_bytes, seen_[0]);
+  info_.stderr_bytes = std::max(ended.stderr_bytes, seen_[1]);
+  info_.user_us = ended.user_us;
+  info_.system_us = ended.system_us;
+  info_.max_rss_bytes = ended.max_rss_bytes;
+  info_.ended_at = std::chrono::system_clock::now();
+  stdin_open_ = false;
+  update_counts();
+  changed_.notify();
+  if (const auto hook = std::exchange(hooks_.on_end, nullptr)) hook();
+}
+
+Awaitable<void> RunningExecution::record_end() {
+  if (spool_.has_file() || spool_.unwritten() > context_.config->output_memory_bytes) {
+    while (writing_) co_await changed_.wait();
+    writing_ = true;
+    co_await write_loop();
+  }
+  spool_.close_files();
+  const bool in_file = spool_.has_file();
+  store::ExecutionRow row{info_.id, info_.sandbox_id, unix_millis(info_.started_at), codec::encode(info_),
+                          in_file ? std::string() : spool_.to_blob()};
+  auto recorded = co_await context_.store->put_execution(std::move(row));
+  if (!recorded) {
+    log::error("execution.not_recorded", {{"execution", info_.id}, {"message", recorded.error().message}});
+    co_return;
+  }
+  if (!in_file) {
+    released_ = true;
+    spool_.release_memory();
+  }
+  if (channel_ != 0) link_->send(channel_, Type::kForget, {});
+}
+
+Awaitable<void> RunningExecution::record_start() {
+  const auto self = shared_from_this();
+  co_await sleep_for(kRecordStartAfter);
+  if (exited_ || ended()) co_return;
+  store::ExecutionRow row{info_.id, info_.sandbox_id, unix_millis(info_.started_at), codec::encode(info_), {}};
+  auto recorded = co_await context_.store->put_execution(std::move(row));
+  if (!recorded) log::warn("execution.not_recorded", {{"execution", info_.id}, {"message", recorded.error().message}});
+}
+
+void RunningExecution::mark_gone() {
+  if (gone_) return;
+  gone_ = true;
+  info_.children_left = false;
+  if (const auto hook = std::exchange(hooks_.on_gone, nullptr)) hook();
+  changed_.notify();
+}
+
+void RunningExecution::finish_without_agent(const std::string& type, const std::string& message) {
+  if (channel_ != 0 && link_) link_->close(channel_);
+  channel_ = 0;
+  if (!info_.outcome && !exited_) {
+    exited_ = true;
+    ExecInfo ended = info_;
+    ended.outcome = Outcome{type, {}, {}, message};
+    ended.children_left = false;
+    spawn(context_.executor, "execution.settle", settle(std::move(ended)));
+  }
+  mark_gone();
+}
+
+void RunningExecution::on_lost(const Error& error) {
+  channel_ = 0;
+  if (!started_ && !start_error_) start_error_ = error;
+  changed_.notify();  // the sandbox follows with finish_without_agent()
+}
+
+Awaitable<bool> RunningExecution::wait(Deadline deadline) {
+  const auto self = shared_from_this();
+  while (!ended()) {
+    const bool woken = co_await changed_.wait_until(deadline);
+    if (!woken && Clock::now() >= deadline) break;
+  }
+  co_return ended();
+}
+
+Awaitable<bool> RunningExecution::wait_output(uint64_t cursor, Deadline deadline) {
+  const auto self = shared_from_this();
+  while (!ended() && kept() <= cursor) {
+    const bool woken = co_await changed_.wait_until(deadline);
+    if (!woken && Clock::now() >= deadline) break;
+  }
+  co_return ended() || kept() > cursor;
+}
+
+Async<std::vector<Chunk>> RunningExecution::read(uint64_t cursor, size_t max_bytes) {
+  const auto self = shared_from_this();
+  if (cursor >= kept()) co_return std::vector<Chunk>();
+  if (released_ && !spool_.has_file()) {
+    GB_CO_TRY(auto row, co_await context_.store->get_execution(info_.sandbox_id, info_.id));
+    if (!row) co_return fail(Code::kExecutionNotFound, info_.id + ": its output is no longer kept");
+    Spool stored("");
+    GB_CO_TRYV(stored.from_blob(row->output));
+    co_return stored.read_memory(cursor, max_bytes);
+  }
+  if (spool_.in_memory(cursor)) co_return spool_.read_memory(cursor, max_bytes);
+  const auto plan = spool_.plan_file_read(cursor, max_bytes);
+  const std::string path = spool_.path();
+  GB_CO_TRY(std::string bytes, co_await run_blocking(*context_.pool, [&] { return Spool::read_file(path, plan); }));
+  co_return spool_.cut(cursor, std::move(bytes));
+}
+
+Result<void> RunningExecution::check_running(std::string_view what) const {
+  if (ended() || exited_) return fail(Code::kConflict, std::string(what) + ": the execution has ended", {{"state", "ended"}});
+  if (channel_ == 0) return fail(Code::kSandboxEnded, std::string(what) + ": the sandbox has ended");
+  return {};
+}
+
+Async<void> RunningExecution::write_stdin(std::string data) {
+  const auto self = shared_from_this();
+  std::string_view rest = data;
+  do {
+    GB_CO_TRYV(check_running("standard input"));
+    if (!stdin_open_) {
+      co_return fail(Code::kConflict, "standard input is not open: start the execution with stdin, and do not close it",
+                     {{"state", "stdin_closed"}});
+    }
+    const uint64_t room = channel::kWindowBytes - (stdin_sent_ - stdin_taken_);
+    if (room == 0) {
+      co_await changed_.wait();
+      continue;
+    }
+    const std::string_view part = rest.substr(0, std::min<uint64_t>({rest.size(), room, channel::kMaxPayloadToAgent}));
+    if (!part.empty()) link_->send(channel_, Type::kStdin, part);
+    stdin_sent_ += part.size();
+    rest.remove_prefix(part.size());
+  } while (!rest.empty());
+  co_return Result<void>();
+}
+
+Async<void> RunningExecution::close_stdin() {
+  GB_CO_TRYV(check_running("standard input"));
+  if (stdin_open_) link_->send(channel_, Type::kStdinEof, {});
+  if (!info_.pty) stdin_open_ = false;
+  co_return Result<void>();
+}
+
+Async<void> RunningExecution::signal(int number, bool tree) {
+  GB_CO_TRYV(check_running("signal"));
+  link_->send(channel_, Type::kSignal,
+              "{\"signal\":" + std::to_string(number) + ",\"tree\":" + (tree ? "true" : "false") + "}");
+  co_return Result<void>();
+}
+
+Async<void> RunningExecution::kill() {
+  const auto self = shared_from_this();
+  if (gone_ || channel_ == 0) co_return Result<void>();
+  link_->send(channel_, Type::kKill, R"({"reason":"killed_by_caller"})");
+  const Deadline deadline = after(kKillDeadline);
+  while (!(ended() && gone_) && channel_ != 0) {
+    const bool woken = co_await changed_.wait_until(deadline);
+    if (!woken && Clock::now() >= deadline) co_return fail(Code::kTimeout, "the sandbox did not end the execution in time");
+  }
+  co_await wait(deadline);
+  co_return Result<void>();
+}
+
+Async<void> RunningExecution::resize(int cols, int rows) {
+  GB_CO_TRYV(check_running("resize"));
+  if (!info_.pty) co_return fail(Code::kConflict, "the execution has no terminal", {{"state", "no_pty"}});
+  const char payload[4] = {static_cast<char>(cols & 0xFF), static_cast<char>(cols >> 8), static_cast<char>(rows & 0xFF),
+                           static_cast<char>(rows >> 8)};
+  link_->send(channel_, Type::kResize, std::string_view(payload, sizeof payload));
+  co_return Result<void>();
+}
+
+}  // namespace glovebox::sandbox

@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sandbox/manager.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "base/log.h"
+#include "base/random.h"
+#include "sandbox/files.h"
+#include "sandbox/sandbox.h"
+
+namespace glovebox::sandbox {
+namespace {
+
+constexpr size_t kMaxEndedKept = 2000;
+constexpr Millis kKillWait{60'000};
+constexpr Millis kReapEvery{5'000};
+
+// Counts starts under way; more than the allowed number wait in order of arrival.
+class StartGate {
+ public:
+  explicit StartGate(int places) : free_(places) {}
+  Awaitable<bool> enter(Deadline deadline) {
+    while (free_ == 0) {
+      const bool woken = co_await changed_.wait_until(deadline);
+      if (!woken && free_ == 0) co_return false;
+    }
+    --free_;
+    co_return true;
+  }
+  void leave() {
+    ++free_;
+    changed_.notify();
+  }
+
+ private:
+  int free_;
+  Notifier changed_;
+};
+
+tl::unexpected<Error> bad_field(const std::string& field, const std::string& what) {
+  return fail(Code::kInvalidArgument, field + ": " + what, {{"field", field}});
+}
+
+Result<void> check_limit(const std::string& field, double value, double min, double max) {
+  if (value >= min && value <= max) return {};
+  const auto show = [](double v) { return v == static_cast<double>(static_cast<int64_t>(v)) ? std::to_string(static_cast<int64_t>(v)) : std::to_string(v); };
+  return bad_field(field, "must be between " + show(min) + " and " + show(max) + " here");
+}
+
+Result<void> check_map(const std::string& field, const StringMap& map, size_t max_count, size_t max_bytes) {
+  size_t bytes = 0;
+  for (const auto& [key, value] : map) {
+    bytes += key.size() + value.size();
+    if (key.empty() || (field == "env" && key.find('=') != std::string::npos)) return bad_field(field, "holds an impossible name");
+    if ((key + value).find('\0') != std::string::npos) return bad_field(field, "holds a NUL byte");
+  }
+  if (map.size() > max_count) return bad_field(field, "has more than " + std::to_string(max_count) + " entries");
+  if (bytes > max_bytes) return fail(Code::kPayloadTooLarge, field + ": is larger than " + human_bytes(max_bytes), {{"field", field}});
+  return {};
+}
+
+class ManagerImpl : public Manager {
+ public:
+  ManagerImpl(Config config, ManagerParts parts)
+      : config_(std::move(config)), parts_(std::move(parts)), gate_(config_.parallel_starts) {}
+
+  const Config& config() const override { return config_; }
+  const std::vector<RuntimeInfo>& runtimes() const override { return parts_.capabilities; }
+  bool template_in_use(const std::string& version) const override {
+    return std::any_of(boxes_.begin(), boxes_.end(), [&](const auto& box) {
+      return box.second->is_live() && box.second->info().template_version == version;
+    });
+  }
+
+  Result<void> load() override;
+  Awaitable<void> recover() override;
+  Awaitable<void> end_all(std::string reason) override;
+
+  Async<SandboxInfo> create(const Caller& caller, CreateSpec spec) override;
+  Result<SandboxInfo> get(const Caller& caller, const std::string& id) override {
+    GB_TRY(const auto box, find(caller, id));
+    return box->snapshot_info();
+  }
+  Result<Page<SandboxInfo>> list(const Caller& caller, const ListFilter& filter) override;
+  Async<SandboxInfo> update(const Caller& caller, const std::string& id, Update update) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    if (update.lifetime) {
+      GB_CO_TRY(update.lifetime, checked_lifetime(*update.lifetime));
+    }
+    if (update.metadata) GB_CO_TRYV(check_map("metadata", *update.metadata, 64, 16 * 1024));
+    GB_CO_TRYV(co_await box->update(std::move(update)));
+    co_return box->snapshot_info();
+  }
+  Async<Killed> kill(const Caller& caller, const std::string& id) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    const bool already = !box->is_live();
+    co_await box->end("killed", "a caller killed it", after(kKillWait));
+    co_return Killed{box->snapshot_info(), already};
+  }
+  Async<runtime::Usage> usage(const Caller& caller, const std::string& id) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    co_return co_await box->usage();
+  }
+
+  Async<ExecutionPtr> execute(const Caller& caller, const std::string& id, ExecSpec spec) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    co_return co_await box->execute(std::move(spec));
+  }
+  Async<ExecutionPtr> execution(const Caller& caller, const std::string& id, const std::string& execution) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    co_return co_await box->execution(execution);
+  }
+  Result<Page<ExecInfo>> executions(const Caller& caller, const std::string& id, std::optional<bool> running, size_t limit,
+                                    const std::string& cursor) override;
+  Async<std::vector<ProcessInfo>> processes(const Caller& caller, const std::string& id) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    co_return co_await files::processes(box);
+  }
+  Async<void> signal_process(const Caller& caller, const std::string& id, int64_t pid, int signal, bool tree) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    co_return co_await files::signal_process(box, pid, signal, tree);
+  }
+
+  Async<FileEntry> stat(const Caller& caller, const std::string& id, const std::string& user, const std::string& path,
+                        bool follow) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    co_return co_await files::stat(box, user, path, follow);
+  }
+  Async<Page<FileEntry>> list_files(const Caller& caller, const std::string& id, const std::string& user,
+                                    const std::string& path, const std::string& after_name, size_t limit) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    GB_CO_TRY(auto listed, co_await files::list(box, user, path, after_name, limit));
+    Page<FileEntry> page{std::move(listed.entries), {}};
+    if (listed.more && !page.items.empty()) page.next_cursor = page.items.back().name;
+    co_return page;
+  }
+  Async<bool> make_directory(const Caller& caller, const std::string& id, const std::string& user, const std::string& path,
+                             bool parents, uint32_t mode) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    co_return co_await files::make_directory(box, user, path, parents, mode);
+  }
+  Async<void> remove(const Caller& caller, const std::string& id, const std::string& user, const std::string& path,
+                     bool recursive) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    co_return co_await files::remove(box, user, path, recursive);
+  }
+  Async<void> move(const Caller& caller, const std::string& id, const std::string& user, const std::string& from,
+                   const std::string& to, bool parents, bool overwrite) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    co_return co_await files::move(box, user, from, to, parents, overwrite);
+  }
+  Async<std::unique_ptr<ByteSource>> read_file(const Caller& caller, const std::string& id, const std::string& user,
+                                               const std::string& path, uint64_t offset,
+                                               std::optional<uint64_t> length) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    co_return co_await files::read(box, user, path, offset, length);
+  }
+  Async<std::unique_ptr<ByteSink>> write_file(const Caller& caller, const std::string& id, const std::string& user,
+                                              const std::string& path, WriteOptions options) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    co_return co_await files::write(box, user, path, options);
+  }
+  Async<std::unique_ptr<ByteSource>> read_archive(const Caller& caller, const std::string& id, const std::string& user,
+                                                  const std::string& path, bool gzip) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    co_return co_await files::read_archive(box, user, path, gzip);
+  }
+  Async<std::unique_ptr<ByteSink>> write_archive(const Caller& caller, const std::string& id, const std::string& user,
+                                                 const std::string& path) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    co_return co_await files::write_archive(box, user, path);
+  }
+
+ private:
+  using Box = std::shared_ptr<Sandbox>;
+
+  // Another tenant's sandbox is no different from none.
+  Result<Box> find(const Caller& caller, const std::string& id) const {
+    const auto found = boxes_.find(id);
+    if (found == boxes_.end() || found->second->info().tenant != caller.tenant) {
+      return fail(Code::kSandboxNotFound, "no sandbox '" + utf8_lossy(id.substr(0, 64)) + "'");
+    }
+    return found->second;
+  }
+  Result<runtime::Runtime*> choose_runtime(const Caller& caller, const CreateSpec& spec) const;
+  runtime::Runtime* runtime_of(runtime::Tier tier) const;
+  Result<runtime::Limits> limits_for(const CreateSpec& spec) const;
+  Result<Millis> checked_lifetime(Millis wanted) const;
+  Result<codec::SandboxDocument> plan(const Caller& caller, const CreateSpec& spec, const image::Template& tmpl,
+                                      runtime::Tier tier) const;
+  Box add_box(codec::SandboxDocument document, runtime::Runtime* runtime);
+  Awaitable<void> reap();
+  Awaitable<void> forget(Box box);
+
+  Config config_;
+  ManagerParts parts_;
+  StartGate gate_;
+  std::map<std::string, Box> boxes_;
+  size_t live_ = 0;  // reserved from the accepted create call to the end of the clean-up
+};
+
+Result<runtime::Runtime*> ManagerImpl::choose_runtime(const Caller& caller, const CreateSpec& spec) const {
+  auto wanted = spec.tier ? spec.tier : caller.default_runtime;
+  if (!wanted) wanted = config_.default_runtime;
+  std::string problems;
+  for (const RuntimeInfo& known : parts_.capabilities) {
+    if (wanted && known.tier != *wanted) continue;
+    if (known.capability.usable) return runtime_of(known.tier);
+    problems += (problems.empty() ? "" : "; ") + std::string(tier_name(known.tier)) + ": " + known.capability.problem;
+    if (!known.capability.remedy.empty()) problems += " (" + known.capability.remedy + ")";
+  }
+  if (wanted && problems.empty()) problems = std::string(tier_name(*wanted)) + ": this version has no engine for it";
+  if (problems.empty()) problems = "no runtime is configured";
+  return fail(Code::kRuntimeUnavailable, "runtime not usable on this host: " + problems,
+              {{"runtime", wanted ? std::string(tier_name(*wanted)) : "auto"}});
+}
+
+runtime::Runtime* ManagerImpl::runtime_of(runtime::Tier tier) const {
+  for (const auto& runtime : parts_.runtimes) {
+    if (runtime->tier() == tier) return runtime.get();
+  }
+  return nullptr;
+}
+
+Result<runtime::Limits> ManagerImpl::limits_for(const CreateSpec& spec) const {
+  runtime::Limits l = config_.default_limits;
+  const runtime::Limits& max = config_.max_limits;
+  constexpr double kMiB = 1 << 20;
+  l.cpus = spec.cpus.value_or(l.cpus);
+  l.memory_bytes = spec.memory_bytes.value_or(l.memory_bytes);
+  l.disk_bytes = spec.disk_bytes.value_or(l.disk_bytes);
+  l.processes = spec.processes.value_or(l.processes);
+  l.open_files = spec.open_files.value_or(l.open_files);
+  GB_TRYV(check_limit("limits.cpus", l.cpus, 0.05, max.cpus));
+  GB_TRYV(check_limit("limits.memory_mb", static_cast<double>(l.memory_bytes) / kMiB, 16, static_cast<double>(max.memory_bytes) / kMiB));
+  GB_TRYV(check_limit("limits.disk_mb", static_cast<double>(l.disk_bytes) / kMiB, 16, static_cast<double>(max.disk_bytes) / kMiB));
+  GB_TRYV(check_limit("limits.processes", static_cast<double>(l.processes), 8, static_cast<double>(max.processes)));
+  GB_TRYV(check_limit("limits.open_files", static_cast<double>(l.open_files), 64, static_cast<double>(max.open_files)));
+  return l;
+}
+
+Result<Millis> ManagerImpl::checked_lifetime(Millis wanted) const {
+  constexpr Millis kLongest{365LL * 24 * 3600 * 1000};
+  if (wanted.count() < 0 || wanted > kLongest) return bad_field("lifetime_ms", "must be between 0 (none) and one year");
+  if (config_.max_lifetime.count() == 0) return wanted;
+  if (wanted > config_.max_lifetime) {
+    return bad_field("lifetime_ms", "must be at most " + std::to_string(config_.max_lifetime.count()) + " here");
+  }
+  return wanted.count() == 0 ? config_.max_lifetime : wanted;
+}
+
+Result<codec::SandboxDocument> ManagerImpl::plan(const Caller& caller, const CreateSpec& spec, const image::Template& tmpl,
+                                                 runtime::Tier tier) const {
+  codec::SandboxDocument d;
+  SandboxInfo& i = d.info;
+  GB_TRY(i.limits, limits_for(spec));
+  GB_TRYV(check_map("env", spec.env, 1000, 256 * 1024));
+  GB_TRYV(check_map("metadata", spec.metadata, 64, 16 * 1024));
+  GB_TRY(const Millis lifetime, checked_lifetime(spec.lifetime.value_or(config_.default_lifetime)));
+  if (spec.idle_timeout.count() < 0) return bad_field("idle_timeout_ms", "must not be negative");
+  i.id = "sb-" + random_name(12);
+  i.tenant = caller.tenant;
+  i.tier = tier;
+  i.template_name = tmpl.name.empty() ? spec.template_name : tmpl.name;
+  i.template_version = tmpl.version;
+  i.created_at = std::chrono::system_clock::now();
+  if (lifetime.count() > 0) i.expires_at = i.created_at + lifetime;
+  i.idle_timeout = spec.idle_timeout;
+  i.env = tmpl.config.env;
+  for (const auto& [key, value] : spec.env) i.env[key] = value;
+  i.metadata = spec.metadata;
+  i.attributes = spec.attributes;
+  i.user = !spec.user.empty() ? spec.user : tmpl.config.user.empty() ? "root" : tmpl.config.user;
+  i.workdir = !spec.workdir.empty() ? spec.workdir : tmpl.config.workdir;
+  d.record.id = i.id;
+  d.record.tier = tier;
+  d.record.directory = config_.data_dir + "/sandboxes/" + i.id;
+  d.rootfs = {tmpl.image_sha256, tmpl.image_path};
+  return d;
+}
+
+ManagerImpl::Box ManagerImpl::add_box(codec::SandboxDocument document, runtime::Runtime* runtime) {
+  Sandbox::Context context;
+  context.execution = {parts_.executor, parts_.pool, parts_.store, &config_};
+  context.runtime = runtime;
+  context.on_ended = [this](const Sandbox&) { --live_; };
+  const std::string id = document.info.id;
+  auto box = std::make_shared<Sandbox>(std::move(context), std::move(document));
+  if (box->is_live()) ++live_;
+  boxes_[id] = box;
+  return box;
+}
+
+Async<SandboxInfo> ManagerImpl::create(const Caller& caller, CreateSpec spec) {
+  const auto began = Clock::now();
+  const Deadline deadline = after(config_.start_timeout);
+  GB_CO_TRY(auto* runtime, choose_runtime(caller, spec));
+  GB_CO_TRY(auto tmpl, parts_.templates->find(spec.template_name));
+  GB_CO_TRY(auto document, plan(caller, spec, tmpl, runtime->tier()));
+  // Reserved before anything is awaited: two calls cannot both take the last place.
+  if (live_ >= config_.max_sandboxes) {
+    co_return fail(Code::kCapacity, "this host runs " + std::to_string(live_) + " sandboxes, its limit",
+                   {{"limit", "max_sandboxes"}, {"size", std::to_string(config_.max_sandboxes)},
+                    {"use", std::to_string(live_)}, {"retry_after", "5"}});
+  }
+  auto box = add_box(std::move(document), runtime);
+  const bool entered = co_await gate_.enter(deadline);
+  Result<void> started;
+  if (entered) {
+    started = co_await box->start(deadline, began);
+    gate_.leave();
+  } else {
+    started = fail(Code::kTimeout, "too many sandboxes start at once: this one's turn did not come in time");
+    co_await box->end("start_failed", started.error().message, after(kKillWait));
+  }
+  if (!started) {
+    log::warn("sandbox.start_failed", {{"sandbox", box->info().id}, {"request", caller.request_id},
+                                       {"message", started.error().message}});
+    co_return fail(started.error());
+  }
+  const SandboxInfo info = box->snapshot_info();
+  log::info("sandbox.ready", {{"sandbox", info.id}, {"request", caller.request_id}, {"runtime", tier_name(info.tier)},
+                              {"template", info.template_name}, {"ms", info.ready_ms}});
+  co_return info;
+}
+
+Result<Page<SandboxInfo>> ManagerImpl::list(const Caller& caller, const ListFilter& filter) {
+  std::vector<SandboxInfo> all;
+  const auto matches = [](const StringMap& have, const StringMap& want) {
+    return std::all_of(want.begin(), want.end(), [&](const auto& w) {
+      const auto it = have.find(w.first);
+      return it != have.end() && it->second == w.second;
+    });
+  };
+  for (const auto& [id, box] : boxes_) {
+    const SandboxInfo& i = box->info();
+    const bool state_fits = filter.states.empty() ? i.state != State::kEnded
+                                                  : std::find(filter.states.begin(), filter.states.end(), i.state) != filter.states.end();
+    if (i.tenant != caller.tenant || !state_fits) continue;
+    if (!matches(i.metadata, filter.metadata) || !matches(i.attributes, filter.attributes)) continue;
+    all.push_back(box->snapshot_info());
+  }
+  const auto key = [](const SandboxInfo& i) { return std::pair(unix_millis(i.created_at), i.id); };
+  std::sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return key(a) > key(b); });
+  // The cursor is the place of the last item, not a count: items that come or go do not shift the pages.
+  if (!filter.cursor.empty()) {
+    const size_t dot = filter.cursor.find('.');
+    const auto ms = parse_int(std::string_view(filter.cursor).substr(0, dot));
+    if (!ms || dot == std::string::npos) return bad_field("cursor", "is not one of ours");
+    const std::pair<int64_t, std::string> last(*ms, filter.cursor.substr(dot + 1));
+    std::erase_if(all, [&](const auto& i) { return key(i) >= last; });
+  }
+  Page<SandboxInfo> page;
+  if (all.size() > filter.limit) {
+    all.resize(filter.limit);
+    page.next_cursor = std::to_string(key(all.back()).first) + "." + all.back().id;
+  }
+  page.items = std::move(all);
+  return page;
+}
+
+Result<Page<ExecInfo>> ManagerImpl::executions(const Caller& caller, const std::string& id, std::optional<bool> running,
+                                               size_t limit, const std::string& cursor) {
+  GB_TRY(const auto box, find(caller, id));
+  auto all = box->executions();
+  if (!cursor.empty()) {
+    const auto at = std::find_if(all.begin(), all.end(), [&](const ExecInfo& e) { return e.id == cursor; });
+    if (at == all.end()) return bad_field("cursor", "is not one of ours, or its execution was forgotten");
+    all.erase(all.begin(), at + 1);
+  }
+  if (running) std::erase_if(all, [&](const ExecInfo& e) { return e.outcome.has_value() == *running; });
+  Page<ExecInfo> page;
+  if (all.size() > limit) {
+    all.resize(limit);
+    page.next_cursor = all.back().id;
+  }
+  page.items = std::move(all);
+  return page;
+}
+
+Result<void> ManagerImpl::load() {
+  GB_TRY(const auto rows, parts_.store->load_sandboxes());
+  std::vector<std::string> known;
+  for (const store::SandboxRow& row : rows) {
+    auto document = codec::decode_sandbox(row.document);
+    auto* runtime = document ? runtime_of(document->info.tier) : nullptr;
+    if (runtime == nullptr) {
+      log::error("sandbox.record_unreadable", {{"sandbox", row.id}, {"message", document ? "no such runtime" : document.error().message}});
+      continue;
+    }
+    auto box = add_box(std::move(*document), runtime);
+    GB_TRY(const auto executions, parts_.store->load_executions(row.id));
+    for (const store::ExecutionRow& execution : executions) {
+      auto info = codec::decode_execution(execution.document);
+      if (info) box->restore_execution(std::move(*info));
+    }
+    if (box->is_live()) known.push_back(row.id);
+  }
+  for (const auto& runtime : parts_.runtimes) {
+    for (const std::string& object : runtime->sweep(known)) log::warn("host.swept", {{"object", object}});
+  }
+  return {};
+}
+
+Awaitable<void> ManagerImpl::recover() {
+  for (const auto& [id, box] : std::map(boxes_)) {
+    if (box->is_live()) spawn(parts_.executor, "sandbox.adopt", box->adopt());
+  }
+  spawn(parts_.executor, "sandbox.reap", reap());
+  co_return;
+}
+
+Awaitable<void> ManagerImpl::end_all(std::string reason) {
+  std::vector<Box> boxes;
+  for (const auto& [id, box] : boxes_) {
+    if (box->is_live()) boxes.push_back(box);
+  }
+  for (const Box& box : boxes) spawn(parts_.executor, "sandbox.end", box->end(reason, "the daemon was told to end it", after(kKillWait)));
+  const Deadline deadline = after(kKillWait);
+  while (live_ > 0 && Clock::now() < deadline) co_await sleep_for(Millis(10));
+}
+
+// Forgets sandboxes whose retention is over, and the oldest when too many have ended.
+Awaitable<void> ManagerImpl::reap() {
+  while (true) {
+    co_await sleep_for(kReapEvery);
+    std::vector<Box> ended;
+    for (const auto& [id, box] : boxes_) {
+      if (!box->is_live()) ended.push_back(box);
+    }
+    std::sort(ended.begin(), ended.end(), [](const Box& a, const Box& b) { return a->info().ended->at < b->info().ended->at; });
+    const auto cutoff = std::chrono::system_clock::now() - config_.retention;
+    for (size_t i = 0; i < ended.size(); ++i) {
+      if (ended[i]->info().ended->at > cutoff && ended.size() - i <= kMaxEndedKept) break;
+      co_await forget(ended[i]);
+    }
+  }
+}
+
+Awaitable<void> ManagerImpl::forget(Box box) {
+  const std::string id = box->info().id;
+  auto deleted = co_await parts_.store->delete_sandbox(id);
+  if (!deleted) {
+    log::error("sandbox.not_forgotten", {{"sandbox", id}, {"message", deleted.error().message}});
+    co_return;
+  }
+  boxes_.erase(id);
+  const std::string spool = config_.data_dir + "/spool/" + id;
+  co_await run_blocking(*parts_.pool, [&] {
+    std::error_code ec;
+    std::filesystem::remove_all(spool, ec);
+    return Result<void>();
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Manager> Manager::create(Config config, ManagerParts parts) {
+  return std::make_unique<ManagerImpl>(std::move(config), std::move(parts));
+}
+
+}  // namespace glovebox::sandbox

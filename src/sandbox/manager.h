@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "image/templates.h"
+#include "sandbox/config.h"
+#include "sandbox/service.h"
+#include "store/store.h"
+
+namespace glovebox::sandbox {
+
+struct ManagerParts {
+  Executor executor;
+  BlockingPool* pool = nullptr;
+  store::Store* store = nullptr;
+  image::Templates* templates = nullptr;
+  std::vector<std::unique_ptr<runtime::Runtime>> runtimes;
+  std::vector<SandboxService::RuntimeInfo> capabilities;  // what the probes found, strongest first
+};
+
+// The SandboxService of a daemon.
+class Manager : public SandboxService {
+ public:
+  static std::unique_ptr<Manager> create(Config config, ManagerParts parts);
+
+  // Blocking, before the loop runs: reads the store and removes host objects that belong to nothing in it.
+  virtual Result<void> load() = 0;
+  // On the loop: takes over what lives, ends what does not. Calls are served meanwhile.
+  virtual Awaitable<void> recover() = 0;
+  // Ends every sandbox (all: also those that could live on).
+  virtual Awaitable<void> end_all(std::string reason) = 0;
+  virtual const Config& config() const = 0;
+};
+
+}  // namespace glovebox::sandbox

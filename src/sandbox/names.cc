@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <utility>
+
+#include "sandbox/service.h"
+
+namespace glovebox::sandbox {
+namespace {
+constexpr std::array<std::pair<State, std::string_view>, 5> kStates{{{State::kCreating, "creating"},
+                                                                     {State::kReady, "ready"},
+                                                                     {State::kPaused, "paused"},
+                                                                     {State::kEnding, "ending"},
+                                                                     {State::kEnded, "ended"}}};
+}  // namespace
+
+std::string_view state_name(State state) {
+  for (const auto& [known, name] : kStates) {
+    if (known == state) return name;
+  }
+  return "";
+}
+
+std::optional<State> state_from_name(std::string_view name) {
+  for (const auto& [state, known] : kStates) {
+    if (known == name) return state;
+  }
+  return std::nullopt;
+}
+
+}  // namespace glovebox::sandbox

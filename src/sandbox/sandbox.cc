@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sandbox/sandbox.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/random.h"
+
+namespace glovebox::sandbox {
+namespace {
+
+constexpr Millis kDestroyRetry{2'000};
+constexpr Millis kAdoptTimeout{10'000};
+constexpr Millis kExecStartTimeout{30'000};
+
+std::string spool_directory(const Config& config, const std::string& id) { return config.data_dir + "/spool/" + id; }
+
+// How the kernel's word becomes a reason of ours.
+std::string reason_of(runtime::EndReason reason) { return reason == runtime::EndReason::kOom ? "oom" : "crashed"; }
+
+}  // namespace
+
+Sandbox::Lease::Lease(std::shared_ptr<Sandbox> sandbox) : sandbox_(std::move(sandbox)) { ++sandbox_->leases_; }
+Sandbox::Lease& Sandbox::Lease::operator=(Lease&& other) noexcept {
+  std::swap(sandbox_, other.sandbox_);
+  return *this;
+}
+Sandbox::Lease::~Lease() {
+  if (!sandbox_) return;
+  --sandbox_->leases_;
+  sandbox_->last_activity_ = Clock::now();
+}
+
+Sandbox::Sandbox(Context context, codec::SandboxDocument document)
+    : context_(std::move(context)), document_(std::move(document)) {}
+
+SandboxInfo Sandbox::snapshot_info() const {
+  SandboxInfo info = document_.info;
+  info.running_executions = running_executions_;
+  return info;
+}
+
+Async<void> Sandbox::save() {
+  const SandboxInfo& i = document_.info;
+  store::SandboxRow row{i.id, i.tenant, std::string(state_name(i.state)), unix_millis(i.created_at), codec::encode(document_)};
+  return context_.execution.store->put_sandbox(std::move(row));
+}
+
+Async<void> Sandbox::start(Deadline deadline, Clock::time_point began) {
+  const auto self = shared_from_this();
+  starting_ = true;
+  auto started = co_await start_engine(deadline);
+  starting_ = false;
+  changed_.notify();
+  if (!started) {
+    co_await end("start_failed", started.error().message, after(kExecStartTimeout));
+    co_return fail(started.error());
+  }
+  if (end_wanted_) co_return fail(Code::kSandboxEnded, "the sandbox was ended while it started", {{"reason", end_wanted_->first}});
+  document_.info.ready_ms = std::chrono::duration<double, std::milli>(Clock::now() - began).count();
+  document_.info.state = State::kReady;
+  GB_CO_TRYV(co_await save());
+  go_on();
+  co_return Result<void>();
+}
+
+Async<void> Sandbox::start_engine(Deadline deadline) {
+  auto* runtime = context_.runtime;
+  auto& pool = *context_.execution.pool;
+  const SandboxInfo& i = document_.info;
+  const runtime::StartSpec spec{i.id, document_.record.directory, document_.rootfs, i.limits, i.id};
+  document_.record = runtime->plan(spec);
+  GB_CO_TRYV(co_await save());  // what start() will make is known before it is made
+  auto started = co_await run_blocking(pool, [&]() -> Result<runtime::Started> {
+    GB_TRYV(runtime->prepare(spec.rootfs));
+    return runtime->start(spec, document_.record, deadline);
+  });
+  if (!started) co_return fail(started.error());
+  document_.record = std::move(started->record);
+  auto death = runtime->death_fd(document_.record);
+  if (!death) co_return fail(death.error());
+  death_fd_ = std::move(*death);
+  if (end_wanted_) co_return fail(Code::kSandboxEnded, "the sandbox was ended while it started");
+  std::vector<codec::AgentExecution> known;
+  auto connected = co_await connect(std::move(started->channel), deadline, &known);
+  if (!connected) {
+    auto death_note = co_await run_blocking(pool, [&] { return Result<runtime::Death>(runtime->death(document_.record)); });
+    co_return fail(Code::kStartFailed, connected.error().message + (death_note ? ". " + death_note->message : ""));
+  }
+  co_return co_await check_user(deadline);
+}
+
+Async<void> Sandbox::connect(runtime::ChannelFds fds, Deadline deadline, std::vector<codec::AgentExecution>* known) {
+  std::weak_ptr<Sandbox> weak = weak_from_this();
+  auto on_lost = [weak](const Error& error) {
+    const auto self = weak.lock();
+    if (!self || self->end_wanted_) return;
+    log::warn("sandbox.channel_lost", {{"sandbox", self->info().id}, {"message", error.message}});
+    // The death watcher knows better why, if the sandbox is dying; give it the first word.
+    auto task = [](std::shared_ptr<Sandbox> s, std::string message) -> Awaitable<void> {
+      co_await sleep_for(Millis(200));
+      co_await s->end("crashed", message, after(kExecStartTimeout));
+    };
+    spawn(self->context_.execution.executor, "sandbox.lost", task(self, error.message));
+  };
+  link_ = channel::Link::create(context_.execution.executor, std::move(fds.to_agent), std::move(fds.from_agent), on_lost);
+  GB_CO_TRY(const std::string answer,
+            co_await link_->hello(codec::hello_fields(info(), info().id, hex(random_bytes(32))), deadline));
+  GB_CO_TRY(*known, codec::decode_hello(answer));
+  co_return Result<void>();
+}
+
+// A user or workdir that the caller named must exist: better told at create than at the first command.
+Async<void> Sandbox::check_user(Deadline deadline) {
+  std::string request = R"({"op":"stat","path":".","follow":true,"user":)";
+  append_json_string(request, info().user);
+  auto answer = co_await link_->request(request + "}", deadline);
+  if (!answer && answer.error().code == Code::kUserUnknown) co_return fail(answer.error());
+  co_return Result<void>();
+}
+
+void Sandbox::go_on() {
+  last_activity_ = Clock::now();
+  const Executor& executor = context_.execution.executor;
+  spawn(executor, "sandbox.watch_time", watch_time());
+  spawn(executor, "sandbox.watch_death", watch_death());
+}
+
+Awaitable<void> Sandbox::adopt() {
+  const auto self = shared_from_this();
+  const State state = info().state;
+  if (state != State::kReady) {
+    const bool starting = state == State::kCreating;
+    auto why = info().ended.value_or(Ended{{}, starting ? "start_failed" : "killed",
+                                           starting ? "the daemon stopped while the sandbox started" : ""});
+    co_await end(why.reason, why.message, Deadline::max());
+    co_return;
+  }
+  auto* runtime = context_.runtime;
+  auto fds = co_await run_blocking(*context_.execution.pool, [&]() -> Result<runtime::ChannelFds> {
+    GB_TRYV(runtime->thaw(document_.record));  // it may have been frozen when the daemon died
+    return runtime->adopt(document_.record);
+  });
+  Error problem;
+  if (fds) {
+    auto death = runtime->death_fd(document_.record);
+    std::vector<codec::AgentExecution> known;
+    auto connected = co_await connect(std::move(*fds), after(kAdoptTimeout), &known);
+    if (death && connected) {
+      death_fd_ = std::move(*death);
+      resume_executions(known);
+      go_on();
+      log::info("sandbox.adopted", {{"sandbox", info().id}, {"executions", known.size()}});
+      co_return;
+    }
+    problem = death ? connected.error() : death.error();
+  } else {
+    problem = fds.error();
+  }
+  co_await end("host_lost", "it could not be taken over after a restart of the daemon: " + problem.message, Deadline::max());
+}
+
+void Sandbox::resume_executions(const std::vector<codec::AgentExecution>& known) {
+  for (const codec::AgentExecution& agent : known) {
+    auto found = executions_.find(agent.id);
+    if (found != executions_.end() && found->second->ended()) {
+      // Recorded, but the agent was not told. Binding to it again lets it be forgotten.
+      found->second->attach_to_forget(link_);
+      continue;
+    }
+    std::shared_ptr<RunningExecution> execution;
+    if (found == executions_.end()) {
+      ExecInfo info;
+      info.id = agent.id;
+      info.sandbox_id = document_.info.id;
+      info.pid = agent.pid;
+      info.started_at = std::chrono::system_clock::now();
+      execution = add_execution(std::move(info));
+    } else {
+      execution = found->second;
+    }
+    ++running_executions_;
+    ++alive_executions_;
+    execution->attach(link_);
+  }
+  for (const auto& [id, execution] : executions_) {
+    const bool is_known = std::any_of(known.begin(), known.end(), [&](const auto& k) { return k.id == id; });
+    if (!execution->ended() && !is_known) {
+      execution->finish_without_agent("interrupted", "the sandbox's agent does not know it any more");
+    }
+  }
+}
+
+Result<void> Sandbox::check_ready() const {
+  if (info().state == State::kReady && !end_wanted_) return {};
+  const std::string state(end_wanted_ && info().state != State::kEnded ? "ending" : state_name(info().state));
+  std::map<std::string, std::string> details{{"state", state}};
+  std::string message = "the sandbox is not ready: its state is " + state;
+  if (info().ended) {
+    details["reason"] = info().ended->reason;
+    message += " (" + info().ended->reason + ")";
+    return fail(Code::kSandboxEnded, message, std::move(details));
+  }
+  return fail(Code::kSandboxNotReady, message, std::move(details));
+}
+
+Async<Sandbox::Lease> Sandbox::use() {
+  GB_CO_TRYV(check_ready());
+  Lease lease(shared_from_this());
+  while (document_.info.frozen || freezing_ || thawing_) {
+    if (freezing_ || thawing_) {
+      co_await changed_.wait();
+      continue;
+    }
+    thawing_ = true;
+    auto thawed = co_await run_blocking(*context_.execution.pool, [this] { return context_.runtime->thaw(document_.record); });
+    thawing_ = false;
+    if (thawed) document_.info.frozen = false;
+    changed_.notify();
+    if (!thawed) co_return fail(thawed.error());
+  }
+  GB_CO_TRYV(check_ready());
+  co_return std::move(lease);
+}
+
+Awaitable<void> Sandbox::freeze() {
+  freezing_ = true;
+  auto frozen = co_await run_blocking(*context_.execution.pool, [this] { return context_.runtime->freeze(document_.record); });
+  freezing_ = false;
+  document_.info.frozen = frozen.has_value();
+  if (!frozen) log::warn("sandbox.freeze_failed", {{"sandbox", info().id}, {"message", frozen.error().message}});
+  changed_.notify();
+}
+
+Deadline Sandbox::expiry() const {
+  if (!info().expires_at) return Deadline::max();
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(*info().expires_at - std::chrono::system_clock::now());
+}
+
+// Lifetime, idle timeout and freezing. Wakes at the earliest moment at which one of them could be due, not at every activity.
+Awaitable<void> Sandbox::watch_time() {
+  const auto self = shared_from_this();
+  const bool freezes = info().tier == runtime::Tier::kGvisor && context_.execution.config->freeze_after.count() > 0;
+  while (!end_wanted_) {
+    const auto now = Clock::now();
+    const auto quiet_since = is_busy() ? now : last_activity_;
+    const auto idle_since = leases_ > 0 || running_executions_ > 0 ? now : last_activity_;
+    const Deadline expires = expiry();
+    const Deadline idle = info().idle_timeout.count() > 0 ? idle_since + info().idle_timeout : Deadline::max();
+    Deadline freeze_at = Deadline::max();
+    if (freezes && !info().frozen && !thawing_) freeze_at = quiet_since + context_.execution.config->freeze_after;
+    if (now >= expires) {
+      co_await end("lifetime", "its lifetime was over", Deadline::max());
+    } else if (now >= idle) {
+      co_await end("idle", "nothing happened in it for its idle timeout", Deadline::max());
+    } else if (now >= freeze_at) {
+      co_await freeze();
+    } else {
+      co_await changed_.wait_until(std::min({expires, idle, freeze_at}));
+    }
+  }
+}
+
+Awaitable<void> Sandbox::watch_death() {
+  const auto self = shared_from_this();
+  const bool died = co_await wait_readable(death_fd_.get());
+  if (!died || end_wanted_) co_return;
+  auto death = co_await run_blocking(*context_.execution.pool,
+                                     [this] { return Result<runtime::Death>(context_.runtime->death(document_.record)); });
+  co_await end(reason_of(death->reason), death->message, Deadline::max());
+}
+
+Awaitable<void> Sandbox::end(std::string reason, std::string message, Deadline deadline) {
+  const auto self = shared_from_this();
+  if (!end_wanted_ && info().state != State::kEnded) {
+    end_wanted_ = {reason, message};
+    spawn(context_.execution.executor, "sandbox.finish", finish(std::move(reason), std::move(message)));
+  }
+  while (info().state != State::kEnded) {
+    const bool woken = co_await changed_.wait_until(deadline);
+    if (!woken && Clock::now() >= deadline) co_return;
+  }
+}
+
+Awaitable<void> Sandbox::finish(std::string reason, std::string message) {
+  const auto self = shared_from_this();
+  document_.info.state = State::kEnding;
+  document_.info.ended = Ended{std::chrono::system_clock::now(), reason, message};
+  auto saved = co_await save();
+  if (!saved) log::error("sandbox.not_recorded", {{"sandbox", info().id}, {"message", saved.error().message}});
+  for (const auto& [id, execution] : executions_) {
+    execution->finish_without_agent("sandbox_ended", "the sandbox ended: " + reason);
+  }
+  if (link_) link_->drop(Error{Code::kSandboxEnded, "the sandbox ended: " + reason, {{"reason", reason}}});
+  while (starting_ || freezing_ || thawing_) co_await changed_.wait();
+  while (true) {
+    auto destroyed = co_await run_blocking(*context_.execution.pool,
+                                           [this] { return context_.runtime->destroy(document_.record); });
+    if (destroyed) break;
+    log::error("sandbox.destroy_failed", {{"sandbox", info().id}, {"message", destroyed.error().message}});
+    co_await sleep_for(kDestroyRetry);
+  }
+  death_fd_.reset();
+  document_.info.state = State::kEnded;
+  document_.info.frozen = false;
+  document_.info.ended->at = std::chrono::system_clock::now();
+  saved = co_await save();
+  if (!saved) log::error("sandbox.not_recorded", {{"sandbox", info().id}, {"message", saved.error().message}});
+  log::info("sandbox.ended", {{"sandbox", info().id}, {"reason", reason}});
+  if (context_.on_ended) context_.on_ended(*this);
+  changed_.notify();
+}
+
+Async<void> Sandbox::update(Update update) {
+  const auto self = shared_from_this();
+  GB_CO_TRYV(check_ready());
+  const auto now = std::chrono::system_clock::now();
+  if (update.lifetime && update.lifetime->count() == 0) document_.info.expires_at.reset();
+  if (update.lifetime && update.lifetime->count() > 0) document_.info.expires_at = now + *update.lifetime;
+  if (update.idle_timeout) document_.info.idle_timeout = *update.idle_timeout;
+  if (update.metadata) document_.info.metadata = std::move(*update.metadata);
+  GB_CO_TRYV(co_await save());
+  changed_.notify();
+  co_return Result<void>();
+}
+
+std::shared_ptr<RunningExecution> Sandbox::add_execution(ExecInfo info) {
+  std::weak_ptr<Sandbox> weak = weak_from_this();
+  RunningExecution::Hooks hooks;
+  hooks.on_end = [weak] {
+    const auto self = weak.lock();
+    if (!self) return;
+    --self->running_executions_;
+    self->last_activity_ = Clock::now();
+  };
+  hooks.on_gone = [weak] {
+    const auto self = weak.lock();
+    if (!self) return;
+    --self->alive_executions_;
+    self->last_activity_ = Clock::now();
+  };
+  const std::string id = info.id;
+  const std::string spool = spool_directory(*context_.execution.config, document_.info.id) + "/" + id;
+  auto execution = std::make_shared<RunningExecution>(context_.execution, std::move(info), spool, std::move(hooks));
+  execution->was_oom = [weak]() -> Awaitable<bool> {
+    const auto self = weak.lock();
+    if (!self) co_return false;
+    auto usage = co_await run_blocking(*self->context_.execution.pool,
+                                       [&] { return self->context_.runtime->usage(self->document_.record); });
+    co_return usage && std::exchange(self->seen_oom_kills_, usage->oom_kills) < usage->oom_kills;
+  };
+  executions_[id] = execution;
+  execution_order_.push_back(id);
+  return execution;
+}
+
+void Sandbox::restore_execution(ExecInfo info) {
+  auto execution = add_execution(std::move(info));
+  if (execution->ended()) execution->restore_ended();
+}
+
+void Sandbox::prune_executions() {
+  const size_t keep = context_.execution.config->kept_executions;
+  for (auto id = execution_order_.begin(); id != execution_order_.end() && executions_.size() > keep;) {
+    const auto& execution = executions_.at(*id);
+    if (!execution->ended() || !execution->is_gone()) {
+      ++id;
+      continue;
+    }
+    spawn(context_.execution.executor, "execution.forget", forget_execution(execution));
+    executions_.erase(*id);
+    id = execution_order_.erase(id);
+  }
+}
+
+Awaitable<void> Sandbox::forget_execution(std::shared_ptr<RunningExecution> execution) {
+  auto* store = context_.execution.store;
+  co_await run_blocking(*context_.execution.pool, [&] { return Result<void>(execution->remove_files()); });
+  auto deleted = co_await store->delete_execution(info().id, execution->info().id);
+  if (!deleted) log::warn("execution.not_forgotten", {{"execution", execution->info().id}, {"message", deleted.error().message}});
+}
+
+Async<ExecutionPtr> Sandbox::execute(ExecSpec spec) {
+  const auto self = shared_from_this();
+  GB_CO_TRY(Lease lease, co_await use());
+  ExecInfo info;
+  info.id = "ex-" + random_name(12);
+  info.sandbox_id = document_.info.id;
+  info.name = spec.name;
+  info.argv = spec.argv;
+  info.command = spec.command;
+  info.cwd = spec.cwd.empty() ? document_.info.workdir : spec.cwd;
+  info.user = spec.user.empty() ? document_.info.user : spec.user;
+  info.pty = spec.pty.has_value();
+  info.started_at = std::chrono::system_clock::now();
+  std::string message = codec::exec_message(info.id, spec, document_.info);
+  auto execution = add_execution(std::move(info));
+  ++running_executions_;
+  ++alive_executions_;
+  auto started = co_await execution->start(lease.link(), std::move(message), std::move(spec.stdin_data), spec.keep_stdin,
+                                           after(kExecStartTimeout));
+  if (!started) {
+    drop_execution(execution);
+    co_return fail(started.error());
+  }
+  prune_executions();
+  co_return std::static_pointer_cast<Execution>(execution);
+}
+
+// One that was never started leaves no trace.
+void Sandbox::drop_execution(const std::shared_ptr<RunningExecution>& execution) {
+  const std::string& id = execution->info().id;
+  if (!execution->is_gone()) --alive_executions_;
+  --running_executions_;
+  execution->disarm();
+  executions_.erase(id);
+  std::erase(execution_order_, id);
+}
+
+Async<ExecutionPtr> Sandbox::execution(const std::string& id) {
+  const auto found = executions_.find(id);
+  if (found == executions_.end()) co_return fail(Code::kExecutionNotFound, "no execution '" + id + "' in " + info().id);
+  co_return std::static_pointer_cast<Execution>(found->second);
+}
+
+std::vector<ExecInfo> Sandbox::executions() const {
+  std::vector<ExecInfo> out;
+  for (auto id = execution_order_.rbegin(); id != execution_order_.rend(); ++id) out.push_back(executions_.at(*id)->info());
+  return out;
+}
+
+Async<runtime::Usage> Sandbox::usage() {
+  const auto self = shared_from_this();
+  GB_CO_TRYV(check_ready());
+  co_return co_await run_blocking(*context_.execution.pool, [this] { return context_.runtime->usage(document_.record); });
+}
+
+}  // namespace glovebox::sandbox

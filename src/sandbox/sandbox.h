@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "sandbox/codec.h"
+#include "sandbox/execution.h"
+
+namespace glovebox::sandbox {
+
+// One sandbox: the state machine creating → ready → ending → ended. Every transition is in the store before anybody sees it.
+// Loop thread only.
+class Sandbox : public std::enable_shared_from_this<Sandbox> {
+ public:
+  struct Context {
+    ExecutionContext execution;
+    runtime::Runtime* runtime = nullptr;
+    std::function<void(const Sandbox&)> on_ended;  // once: gives its capacity back
+  };
+  Sandbox(Context context, codec::SandboxDocument document);
+
+  const SandboxInfo& info() const { return document_.info; }
+  SandboxInfo snapshot_info() const;  // with what changes by the moment
+  bool is_live() const { return info().state != State::kEnded; }
+
+  // From creating to ready; on failure it ends (start_failed) and the cause is returned. ready_ms counts from `began`.
+  Async<void> start(Deadline deadline, Clock::time_point began);
+  // From the store, before adopt().
+  void restore_execution(ExecInfo info);
+  // From the store after a restart: goes on with a ready one, cleans up any other. Ends with host_lost when it is gone.
+  Awaitable<void> adopt();
+
+  // Ends it for `reason` (the first one counts) and returns when nothing of it is left on the host, or at the deadline.
+  Awaitable<void> end(std::string reason, std::string message, Deadline deadline);
+
+  Async<void> update(Update update);
+
+  // Permission to talk to the agent: the sandbox is ready, thawed, and counts as active while this lives.
+  class Lease {
+   public:
+    Lease() = default;
+    explicit Lease(std::shared_ptr<Sandbox> sandbox);
+    Lease(Lease&&) noexcept = default;
+    Lease& operator=(Lease&& other) noexcept;
+    ~Lease();
+    const std::shared_ptr<channel::Link>& link() const { return sandbox_->link_; }
+
+   private:
+    std::shared_ptr<Sandbox> sandbox_;
+  };
+  Async<Lease> use();
+
+  Async<ExecutionPtr> execute(ExecSpec spec);
+  Async<ExecutionPtr> execution(const std::string& id);
+  std::vector<ExecInfo> executions() const;  // newest first
+  Async<runtime::Usage> usage();
+
+ private:
+  std::shared_ptr<RunningExecution> add_execution(ExecInfo info);
+  void drop_execution(const std::shared_ptr<RunningExecution>& execution);
+  Awaitable<void> forget_execution(std::shared_ptr<RunningExecution> execution);
+  void prune_executions();
+  Async<void> connect(runtime::ChannelFds fds, Deadline deadline, std::vector<codec::AgentExecution>* known);
+  Async<void> start_engine(Deadline deadline);
+  Async<void> check_user(Deadline deadline);
+  void go_on();  // starts the watchers of a ready sandbox
+  void resume_executions(const std::vector<codec::AgentExecution>& known);
+  Awaitable<void> watch_time();
+  Awaitable<void> watch_death();
+  Awaitable<void> finish(std::string reason, std::string message);
+  Awaitable<void> freeze();
+  Result<void> check_ready() const;
+  Deadline expiry() const;
+  Async<void> save();
+  bool is_busy() const { return leases_ > 0 || alive_executions_ > 0; }
+
+  Context context_;
+  codec::SandboxDocument document_;
+  std::shared_ptr<channel::Link> link_;
+  UniqueFd death_fd_;
+  std::map<std::string, std::shared_ptr<RunningExecution>> executions_;
+  std::vector<std::string> execution_order_;  // oldest first
+  Notifier changed_;
+  int leases_ = 0, running_executions_ = 0, alive_executions_ = 0;
+  Clock::time_point last_activity_ = Clock::now();
+  bool starting_ = false, freezing_ = false, thawing_ = false;
+  uint64_t seen_oom_kills_ = 0;
+  std::optional<std::pair<std::string, std::string>> end_wanted_;  // reason, message; set once
+};
+
+}  // namespace glovebox::sandbox
