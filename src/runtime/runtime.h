@@ -7,6 +7,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/async.h"
@@ -62,6 +64,7 @@ struct ChannelFds {
 struct Started {
   Record record;
   ChannelFds channel;
+  std::vector<std::pair<std::string, std::chrono::microseconds>> steps;  // where the time went, in order
 };
 
 enum class EndReason { kExited, kOom, kKilled, kCrashed };
@@ -131,6 +134,7 @@ class Runtime {
   virtual Result<void> destroy(const Record& record) = 0;
 
   // Host objects of this instance that belong to no id in `known`: left by a crash. Removes them and returns what they were.
+  // `known` names the sandboxes of every tier, those planned but not yet started included.
   virtual std::vector<std::string> sweep(const std::vector<std::string>& known) = 0;
 };
 
@@ -142,6 +146,9 @@ struct HostConfig {
   std::string runsc_path;          // empty: look in PATH
   std::string cgroup_parent = "glovebox";
 };
+
+// A root file system of a few empty directories and /etc/passwd: enough for probe(). Made once with mkfs.erofs below the data directory.
+Result<Rootfs> make_probe_rootfs(const HostConfig& config);
 
 std::unique_ptr<Runtime> make_container_runtime(const HostConfig& config);
 std::unique_ptr<Runtime> make_gvisor_runtime(const HostConfig& config);

@@ -9,7 +9,7 @@
 
 #include <cerrno>
 
-#include "sys/file.h"
+#include "sys/files.h"
 
 namespace glovebox::sys {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sys/mount.h"
+#include "sys/mounts.h"
 
 #include <fcntl.h>
 #include <linux/mount.h>
@@ -9,7 +9,7 @@
 #include <cerrno>
 
 #include "base/text.h"
-#include "sys/file.h"
+#include "sys/files.h"
 
 extern "C" int umount2(const char* target, int flags) noexcept;  // <sys/mount.h> clashes with <linux/mount.h>
 

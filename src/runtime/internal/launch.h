@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <linux/filter.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+// What runs in a new process between clone and exec, in the daemon's memory (CLONE_VM): only system calls, no allocation, no
+// library state. Everything it needs is prepared by the parent; it reports {step, error} by writing into the plan.
+namespace glovebox::runtime {
+
+enum class LaunchStep : int {
+  kNone,
+  kCgroup,
+  kCgroupNamespace,
+  kStage,
+  kAttachRootfs,
+  kAttachDisk,
+  kOverlay,
+  kNetwork,
+  kHostname,
+  kPivot,
+  kProc,
+  kDev,
+  kSys,
+  kMask,
+  kUserNamespace,
+  kIds,
+  kLimits,
+  kCapabilities,
+  kDescriptors,
+  kSeccomp,
+  kExec,
+};
+const char* step_name(LaunchStep step);
+
+struct LaunchCommon {
+  const int* cgroup_fds = nullptr;
+  size_t cgroup_count = 0;
+  const char* stage = nullptr;  // an empty directory of the host, the place for private mounts
+  int rootfs_fd = -1;           // detached mounts
+  int disk_fd = -1;
+  int stdin_fd = -1;
+  int stdout_fd = -1;
+  uint64_t open_files = 0;
+
+  LaunchStep step = LaunchStep::kNone;  // out: where it failed
+  int error = 0;                        // out: errno
+};
+
+struct StaticFile {
+  const char* path = nullptr;
+  const char* text = nullptr;
+};
+
+// Steps that both kinds of child share.
+namespace internal {
+// From here on the child dies with the daemon, until exec.
+bool enter_cgroup(LaunchCommon& plan);
+// A small tmpfs over the stage with the root file system at "l" and the disk at "d"; it becomes the working directory.
+bool stage_mounts(LaunchCommon& plan);
+// 0, 1, 2 and, unless negative, `kept` as 3 (closed by exec); nothing else stays open.
+bool arrange_descriptors(LaunchCommon& plan, int error_fd, int kept);
+}  // namespace internal
+
+// The container: becomes PID 1 of a new sandbox. Started with new mount, PID, network, IPC and UTS namespaces, owned by the
+// host's user namespace, so that root inside has no power over them.
+struct ContainerPlan : LaunchCommon {
+  int user_namespace_fd = -1;
+  int agent_fd = -1;            // sealed memory file
+  uint32_t base_id = 0;         // host's id of the sandbox's root
+  const char* hostname = nullptr;
+  const char* ping_group_range = nullptr;
+  const char* devpts_options = nullptr;
+  const char* shm_options = nullptr;
+  std::array<StaticFile, 5> sys_files{};
+  sock_fprog calls{};
+  sock_fprog arguments{};
+};
+int container_child(void* plan);
+
+// runsc: keeps the host's ids and namespaces but for a private mount table, and runs `argv`.
+struct EnginePlan : LaunchCommon {
+  int stderr_fd = -1;
+  const char* meminfo = nullptr;  // content for /proc/meminfo as the engine sees it
+  const char* const* argv = nullptr;
+  const char* const* environment = nullptr;
+};
+int engine_child(void* plan);
+
+// The capabilities of root inside, bit set: what package managers and servers need within their own files and processes.
+extern const uint64_t kSandboxCapabilities;
+
+}  // namespace glovebox::runtime

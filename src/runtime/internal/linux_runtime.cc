@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/internal/linux_runtime.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "sys/files.h"
+#include "sys/loop.h"
+
+namespace glovebox::runtime {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kPipeBytes = 1 << 20;
+constexpr auto kKillPatience = 10s;
+
+bool is_known(const std::vector<std::string>& known, const std::string& id) {
+  return std::find(known.begin(), known.end(), id) != known.end();
+}
+
+bool is_valid_id(const std::string& id) {
+  return !id.empty() && id.size() <= 40 && std::all_of(id.begin(), id.end(), [](unsigned char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+  });
+}
+
+uint64_t number_field(const Record& record, const char* key) {
+  auto it = record.fields.find(key);
+  return it == record.fields.end() ? 0 : static_cast<uint64_t>(parse_int(it->second).value_or(0));
+}
+
+// "…/sandboxes/<id>/disk.img" -> <id>
+std::string owner_of(std::string backing_file) {
+  backing_file.erase(std::min(backing_file.size(), backing_file.rfind('/')));
+  return backing_file.substr(backing_file.rfind('/') + 1);
+}
+
+}  // namespace
+
+void StepTimer::done(const char* step) {
+  auto now = Clock::now();
+  steps_.emplace_back(step, std::chrono::duration_cast<std::chrono::microseconds>(now - last_));
+  last_ = now;
+}
+
+LinuxRuntime::LinuxRuntime(const HostConfig& config)
+    : config_(config),
+      storage_(config),
+      cgroups_(sys::CgroupTree::detect(config.cgroup_parent + "/" + config.instance)) {}
+
+Result<const sys::CgroupTree*> LinuxRuntime::cgroups() const {
+  if (!cgroups_) return fail(cgroups_.error());
+  return &*cgroups_;
+}
+
+sys::ProcessId LinuxRuntime::process_of(const Record& record) {
+  return {static_cast<pid_t>(number_field(record, "pid")), number_field(record, "pid_start")};
+}
+
+void LinuxRuntime::remember_process(Record* record, const sys::ProcessId& process) {
+  record->fields["pid"] = std::to_string(process.pid);
+  record->fields["pid_start"] = std::to_string(process.start_time);
+}
+
+Result<void> LinuxRuntime::prepare(const Rootfs& rootfs) {
+  GB_TRYV(storage_.make_layout());
+  return storage_.prepare(rootfs);
+}
+
+void LinuxRuntime::forget(const Rootfs& rootfs) {
+  auto done = storage_.forget(rootfs);
+  if (!done) log::warn("runtime.forget_failed", {{"digest", rootfs.digest}, {"error", done.error().message}});
+}
+
+Record LinuxRuntime::plan(const StartSpec& spec) { return Record{spec.id, tier(), spec.directory, {}}; }
+
+Result<void> LinuxRuntime::make_cgroup(Launch& launch, std::vector<UniqueFd>* entries) {
+  GB_TRY(const auto* tree, cgroups());
+  GB_TRYV(tree->create(launch.spec.id, cgroup_limits(launch.spec.limits)));
+  GB_TRY(*entries, tree->entries(launch.spec.id));
+  for (const auto& entry : *entries) launch.cgroup_fds.push_back(entry.get());
+  launch.timer.done("cgroup");
+  return {};
+}
+
+Result<UniqueFd> LinuxRuntime::private_disk(Launch& launch) const {
+  std::string image = disk_image(launch.spec.directory);
+  GB_TRYV(storage_.make_disk(image, launch.spec.limits.disk_bytes, launch.spec.limits.inodes));
+  launch.timer.done("disk copy");
+  GB_TRY(auto disk, storage_.mount_disk(image));
+  launch.timer.done("disk mount");
+  return disk;
+}
+
+Result<Started> LinuxRuntime::try_start(Launch& launch) {
+  GB_TRYV(storage_.make_layout());
+  std::vector<UniqueFd> entries;
+  GB_TRYV(make_cgroup(launch, &entries));
+  GB_TRY(launch.to_agent, sys::make_lasting_pipe(sys::Direction::kToSandbox, kPipeBytes));
+  GB_TRY(launch.from_agent, sys::make_lasting_pipe(sys::Direction::kFromSandbox, kPipeBytes));
+  launch.record.fields["pipe_in"] = std::to_string(launch.to_agent.inode);
+  launch.record.fields["pipe_out"] = std::to_string(launch.from_agent.inode);
+  launch.timer.done("pipes");
+  GB_TRYV(this->launch(launch));
+  return Started{std::move(launch.record),
+                 {std::move(launch.to_agent.outer), std::move(launch.from_agent.outer)},
+                 launch.timer.take()};
+}
+
+Result<Started> LinuxRuntime::start(const StartSpec& spec, const Record& planned, Deadline deadline) {
+  if (!is_valid_id(spec.id)) return fail(Code::kInvalidArgument, "sandbox id: 1 to 40 of a-z, 0-9 and -");
+  Launch launch{spec, planned, deadline, {}, {}, {}, {}};
+  auto started = try_start(launch);
+  if (started) return started;
+  auto undone = destroy(planned);
+  if (!undone) log::error("runtime.undo_failed", {{"sandbox", spec.id}, {"error", undone.error().message}});
+  Error error = std::move(started).error();
+  if (error.code != Code::kCapacity && error.code != Code::kTimeout && error.code != Code::kRuntimeUnavailable) {
+    error.details["cause"] = std::string(info(error.code).name);
+    error.code = Code::kStartFailed;
+  }
+  return fail(std::move(error));
+}
+
+Result<ChannelFds> LinuxRuntime::adopt(const Record& record) {
+  auto process = process_of(record);
+  auto ended = [&] { return fail(Code::kSandboxEnded, "the sandbox ended while no daemon was running"); };
+  if (!sys::is_alive(process)) return ended();
+  auto to = sys::reopen_pipe(process.pid, number_field(record, "pipe_in"), sys::Direction::kToSandbox);
+  auto from = sys::reopen_pipe(process.pid, number_field(record, "pipe_out"), sys::Direction::kFromSandbox);
+  if (!sys::is_alive(process)) return ended();
+  if (!to || !from) return fail(Code::kSandboxEnded, "the sandbox's agent closed its channel");
+  return ChannelFds{std::move(*to), std::move(*from)};
+}
+
+Result<void> LinuxRuntime::freeze(const Record& record) {
+  GB_TRY(const auto* tree, cgroups());
+  return tree->freeze(record.id);
+}
+
+Result<void> LinuxRuntime::thaw(const Record& record) {
+  GB_TRY(const auto* tree, cgroups());
+  return tree->thaw(record.id);
+}
+
+Result<Usage> LinuxRuntime::usage(const Record& record) {
+  GB_TRY(const auto* tree, cgroups());
+  GB_TRY(auto group, tree->usage(record.id));
+  Usage usage;
+  usage.cpu_us = group.cpu_us;
+  usage.throttled_us = group.throttled_us;
+  usage.memory_bytes = group.memory_bytes;
+  usage.memory_peak_bytes = group.memory_peak_bytes;
+  usage.processes = group.processes;
+  usage.oom_kills = group.oom_kills;
+  if (sys::is_alive(process_of(record))) disk_usage(record, &usage);
+  return usage;
+}
+
+Result<UniqueFd> LinuxRuntime::death_fd(const Record& record) { return sys::open_pidfd(process_of(record)); }
+
+// SIGKILL from the kernel's memory limit and from a person look the same but for the group's counter of such kills.
+Death LinuxRuntime::death(const Record& record) {
+  Death death;
+  auto process = process_of(record);
+  death.wait_status = process.pid > 0 ? sys::peek_status(process.pid) : std::nullopt;
+  uint64_t oom_kills = 0;
+  if (cgroups_) {
+    auto group = cgroups_->usage(record.id);
+    if (group) oom_kills = group->oom_kills;
+  }
+  death.message = engine_log(record);
+  if (!death.wait_status) {
+    death.reason = oom_kills > 0 ? EndReason::kOom : EndReason::kCrashed;
+    return death;
+  }
+  int status = *death.wait_status;
+  bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  bool engine_saw_kill = WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGKILL;
+  if (killed || engine_saw_kill) {
+    death.reason = oom_kills > 0 ? EndReason::kOom : EndReason::kKilled;
+  } else if (WIFSIGNALED(status) || (tier() == Tier::kGvisor && WIFEXITED(status) && WEXITSTATUS(status) != 0 && oom_kills > 0)) {
+    death.reason = oom_kills > 0 ? EndReason::kOom : EndReason::kCrashed;
+  } else {
+    death.reason = EndReason::kExited;
+  }
+  return death;
+}
+
+// We are the subreaper: orphans of an engine become our children. Only those of this sandbox are reaped, so that nobody
+// else's waitpid() in this process misses its child.
+void LinuxRuntime::reap_members(const std::string& id, const sys::CgroupTree& tree) const {
+  for (pid_t pid : sys::children()) {
+    if (sys::is_zombie(pid) && tree.holds(id, pid)) sys::reap(pid);
+  }
+}
+
+Result<void> LinuxRuntime::kill_all(const Record& record, const sys::CgroupTree& tree) const {
+  auto process = process_of(record);
+  auto pidfd = process.pid > 0 ? sys::open_pidfd(process) : Result<UniqueFd>(fail(Code::kNotFound, ""));
+  auto end = Clock::now() + kKillPatience;
+  for (auto pause = 100us; !tree.kill_once(record.id); pause = std::min(pause * 2, std::chrono::microseconds(10ms))) {
+    if (Clock::now() > end) return fail(Code::kTimeout, "processes of " + record.id + " survive SIGKILL");
+    if (pidfd && !sys::wait_readable(pidfd->get(), std::chrono::milliseconds(5))) continue;
+    std::this_thread::sleep_for(pause);
+    reap_members(record.id, tree);
+  }
+  if (pidfd && !sys::wait_readable(pidfd->get(), kKillPatience)) {
+    return fail(Code::kTimeout, "process " + std::to_string(process.pid) + " of " + record.id + " does not end");
+  }
+  reap_members(record.id, tree);
+  if (pidfd) sys::reap(process.pid);
+  return {};
+}
+
+// The last process's mounts go a moment after it, in the kernel's background, and the loop device with them.
+Result<void> LinuxRuntime::wait_for_loop(const Record& record) const {
+  auto end = Clock::now() + 5s;
+  for (auto pause = 200us;; pause = std::min(pause * 2, std::chrono::microseconds(20ms))) {
+    auto loops = sys::loops_below(record.directory);
+    if (loops.empty()) return {};
+    if (Clock::now() > end) {
+      (void)sys::release_loop(loops[0].device);
+      return fail(Code::kTimeout, loops[0].device + " is still attached to " + loops[0].backing_file);
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+Result<void> LinuxRuntime::destroy(const Record& record) {
+  GB_TRY(const auto* tree, cgroups());
+  GB_TRYV(kill_all(record, *tree));
+  GB_TRYV(tree->remove(record.id, 2000ms));
+  GB_TRYV(remove_engine_state(record));
+  GB_TRYV(wait_for_loop(record));
+  if (!record.directory.empty()) GB_TRYV(sys::remove_tree(record.directory, true));
+  if (auto slot = record.fields.find("slot"); slot != record.fields.end()) {
+    storage_.free_slot(static_cast<uint32_t>(parse_int(slot->second).value_or(0)), record.id);
+  }
+  return {};
+}
+
+std::vector<std::string> LinuxRuntime::sweep_cgroups(const std::vector<std::string>& known) {
+  std::vector<std::string> swept;
+  if (!cgroups_) return swept;
+  for (const auto& name : cgroups_->names()) {
+    if (is_known(known, name)) continue;
+    size_t processes = cgroups_->processes(name).size();
+    Record stray{name, tier(), "", {}};
+    auto killed = kill_all(stray, *cgroups_);
+    auto removed = killed ? cgroups_->remove(name, 2000ms) : killed;
+    if (!removed) log::error("runtime.sweep_failed", {{"cgroup", name}, {"error", removed.error().message}});
+    swept.push_back("cgroup " + name + " with " + std::to_string(processes) + " processes");
+  }
+  return swept;
+}
+
+std::vector<std::string> LinuxRuntime::sweep_loops(const std::vector<std::string>& known) const {
+  std::vector<std::string> swept;
+  for (const auto& loop : sys::loops_below(config_.data_dir + "/sandboxes")) {
+    if (is_known(known, owner_of(loop.backing_file))) continue;
+    (void)sys::release_loop(loop.device);
+    swept.push_back("loop device " + loop.device + " of " + loop.backing_file);
+  }
+  return swept;
+}
+
+std::vector<std::string> LinuxRuntime::sweep(const std::vector<std::string>& known) {
+  auto swept = sweep_cgroups(known);
+  auto add = [&](std::vector<std::string> more) { swept.insert(swept.end(), more.begin(), more.end()); };
+  add(sweep_loops(known));
+  add(sweep_engine_state(known));
+  add(storage_.free_unknown_slots(known));
+  return swept;
+}
+
+}  // namespace glovebox::runtime

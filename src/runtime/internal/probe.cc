@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/random.h"
+#include "base/text.h"
+#include "channel/frame.h"
+#include "runtime/internal/command.h"
+#include "runtime/internal/linux_runtime.h"
+#include "sys/files.h"
+#include "sys/process.h"
+
+namespace glovebox::runtime {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Reads what is there, at most until `end`. False at the deadline or when the other side is gone.
+bool read_more(int fd, Clock::time_point end, std::string* bytes) {
+  auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
+  if (left.count() <= 0 || !sys::wait_readable(fd, left)) return false;
+  char buffer[4096];
+  ssize_t n = ::read(fd, buffer, sizeof buffer);
+  if (n > 0) bytes->append(buffer, static_cast<size_t>(n));
+  return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+std::string hello(const std::string& nonce, const std::string& id, const Limits& limits) {
+  std::string json = "{\"version\":1,\"nonce\":\"" + hex(nonce) + "\",\"unix_time_ns\":" +
+                     std::to_string(unix_millis(std::chrono::system_clock::now()) * 1000000) + ",\"sandbox\":";
+  append_json_string(json, id);
+  json += ",\"hostname\":";
+  append_json_string(json, id);
+  json += ",\"env\":{},\"default_user\":\"root\",\"limits\":{\"open_files\":" + std::to_string(limits.open_files) +
+          ",\"processes\":" + std::to_string(limits.processes) + "},\"seed\":\"" + hex(random_bytes(32)) + "\"}";
+  std::string bytes;
+  channel::append_message(bytes, 0, channel::Type::kHello, json, channel::kMaxPayloadToAgent);
+  return bytes;
+}
+
+}  // namespace
+
+Result<void> shake_hands(const ChannelFds& channel, const std::string& id, const Limits& limits,
+                         std::chrono::milliseconds patience) {
+  std::string nonce = random_bytes(16);
+  std::string greeting = hello(nonce, id, limits);
+  if (::write(channel.to_agent.get(), greeting.data(), greeting.size()) < 0) return fail_errno("write to the agent");
+  auto end = Clock::now() + patience;
+  std::string bytes;
+  size_t at = std::string::npos;
+  while ((at = bytes.find(channel::sync_mark(nonce))) == std::string::npos) {
+    if (!read_more(channel.from_agent.get(), end, &bytes)) return fail(Code::kTimeout, "the agent does not answer HELLO");
+  }
+  channel::Decoder decoder(channel::kMaxPayloadFromAgent, channel::kMaxMessageFromAgent);
+  decoder.feed(std::string_view(bytes).substr(at + channel::kSyncBytes));
+  for (channel::Frame frame;;) {
+    GB_TRY(bool complete, decoder.next(&frame));
+    if (complete && frame.type == channel::Type::kHelloOk) return {};
+    if (complete) return fail(Code::kAgentProtocol, "the agent's first frame is not HELLO_OK");
+    bytes.clear();
+    if (!read_more(channel.from_agent.get(), end, &bytes)) return fail(Code::kTimeout, "the agent sends no HELLO_OK");
+    decoder.feed(bytes);
+  }
+}
+
+Result<void> LinuxRuntime::probe_once(const Rootfs& probe, const std::string& directory, Capability* capability) {
+  GB_TRY(capability->engine, engine_version());
+  GB_TRY(const auto* tree, cgroups());
+  capability->facts["cgroup"] = "v" + std::to_string(tree->version());
+  GB_TRYV(prepare(probe));
+  capability->facts["erofs"] = storage_.erofs_needs_loop() ? "loop device" : "file";
+  StartSpec spec;
+  spec.id = directory.substr(directory.rfind('/') + 1);
+  spec.directory = directory;
+  spec.rootfs = probe;
+  spec.limits = Limits{1, 256 << 20, 64 << 20, 0, 64, 1024};
+  GB_TRYV(sys::make_directories(directory, 0700));
+  auto begin = Clock::now();
+  GB_TRY(auto started, start(spec, plan(spec), after(20s)));
+  auto ms = [&] { return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count()); };
+  capability->facts["start_ms"] = ms();
+  auto check = [&]() -> Result<void> {
+    GB_TRYV(shake_hands(started.channel, spec.id, spec.limits, 10s));
+    capability->facts["first_answer_ms"] = ms();
+    GB_TRYV(freeze(started.record));
+    GB_TRYV(thaw(started.record));
+    capability->facts["freezer"] = "works";
+    return shake_hands(started.channel, spec.id, spec.limits, 10s);
+  };
+  auto checked = check();
+  auto destroyed = destroy(started.record);
+  return checked ? destroyed : checked;
+}
+
+Capability LinuxRuntime::probe(const Rootfs& probe) {
+  Capability capability;
+  std::string directory = config_.data_dir + "/sandboxes/probe-" + random_name(12);
+  auto done = probe_once(probe, directory, &capability);
+  (void)sys::remove_tree(directory);
+  capability.usable = done.has_value();
+  if (done) return capability;
+  capability.problem = done.error().message;
+  capability.remedy = remedy();
+  return capability;
+}
+
+namespace {
+
+struct SkeletonFile {
+  const char* path;
+  const char* text;
+};
+constexpr SkeletonFile kSkeletonFiles[] = {
+    {"/etc/passwd", "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n"},
+    {"/etc/group", "root:x:0:\ntty:x:5:\nuser:x:1000:\n"},
+    {"/.glovebox/agent", ""}};
+constexpr const char* kSkeletonDirectories[] = {"/proc", "/sys", "/dev", "/tmp", "/etc", "/root", "/home/user", "/.glovebox"};
+constexpr const char* kProbeDigest = "676c6f7665626f7870726f626500000000000000000000000000000000000002";
+
+}  // namespace
+
+Result<Rootfs> make_probe_rootfs(const HostConfig& config) {
+  std::string directory = config.data_dir + "/probe";
+  Rootfs rootfs{kProbeDigest, directory + "/rootfs.erofs"};
+  if (sys::exists(rootfs.image_path)) return rootfs;
+  std::string tree = directory + "/tree-" + random_name(8);
+  for (const char* path : kSkeletonDirectories) GB_TRYV(sys::make_directories(tree + path, 0755));
+  for (const auto& file : kSkeletonFiles) GB_TRYV(sys::put_file(tree + file.path, file.text, 0644));
+  if (::chmod((tree + "/tmp").c_str(), 01777) < 0) return fail_errno("chmod /tmp");
+  std::string draft = tree + ".erofs";
+  GB_TRYV(run_command({"mkfs.erofs", "--quiet", "-Enoinline_data", draft, tree}, 60s));
+  GB_TRYV(sys::remove_tree(tree));
+  if (::rename(draft.c_str(), rootfs.image_path.c_str()) < 0) return fail_errno("rename " + draft);
+  return rootfs;
+}
+
+}  // namespace glovebox::runtime
