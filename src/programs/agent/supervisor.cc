@@ -242,6 +242,7 @@ void Supervisors::release(Supervisor& supervisor) {
   supervisor.released = true;
   supervisor.owner = nullptr;
   if (supervisor.kill_jobs > 0) return;  // released again when the killer is done
+  if (supervisor.dead) return bury(supervisor);
   supervisor.phase.store(Phase::kIdle);
   if (idle_.size() < kMaxIdle) {
     idle_.push_back(&supervisor);
@@ -256,8 +257,18 @@ Supervisor* Supervisors::find(pid_t pid) {
   return found == all_.end() ? nullptr : found->second.get();
 }
 
+std::vector<pid_t> Supervisors::pids() const {
+  std::vector<pid_t> out;
+  for (const auto& [pid, supervisor] : all_) out.push_back(pid);
+  return out;
+}
+
 void Supervisors::bury(Supervisor& supervisor) {
   std::erase(idle_, &supervisor);
+  supervisor.dead = true;
+  supervisor.released = true;
+  supervisor.phase.store(Phase::kGone);
+  if (supervisor.kill_jobs > 0) return;
   ::munmap(supervisor.stack, kStackBytes);
   all_.erase(supervisor.pid);
 }

@@ -67,6 +67,7 @@ struct Supervisor {
   bool had_children = false;   // other processes lived when the main one ended
   int kill_jobs = 0;           // agent only: not handed out again while the killer looks at its tree
   bool released = false;       // agent only
+  bool dead = false;           // agent only: its process was killed from inside the sandbox
   void* owner = nullptr;       // agent only: the execution
 
   std::atomic<bool> queued{false};
@@ -78,7 +79,7 @@ struct Supervisor {
 class Supervisors {
  public:
   Supervisors();
-  ~Supervisors() = delete;  // lives as long as the agent
+  Supervisors(const Supervisors&) = delete;  // the processes point to it, for as long as the agent lives
 
   // Readable when drain() has something to say.
   int event_fd() const { return event_fd_; }
@@ -94,9 +95,11 @@ class Supervisors {
   // Makes the spare one when there is none, so that the next acquire() is free. Call when there is nothing better to do.
   void keep_spare();
 
-  // A child of the agent has died: the supervisor if it was one. The caller ends its execution and then calls bury().
   Supervisor* find(pid_t pid);
+  // Its process has died: forgets it, or as soon as the killer lets go of it. Call drain() before.
   void bury(Supervisor& supervisor);
+  std::vector<pid_t> pids() const;
+  bool is_supervisor(pid_t pid) const { return all_.contains(pid); }
 
  private:
   friend int supervise(void* argument);

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "programs/agent/outbox.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace glovebox::agent {
+
+Outbox::Outbox(Loop& loop, int fd, std::function<void()> on_room)
+    : loop_(loop), fd_(fd), on_room_(std::move(on_room)) {
+  loop_.watch(fd_, 0, [this](uint32_t) { on_writable(); });
+}
+
+uint64_t Outbox::restart(std::string_view mark) {
+  std::lock_guard lock(mutex_);
+  queue_.assign(mark);
+  at_ = 0;
+  ++connection_;
+  room_.notify_all();
+  flush_locked();
+  return connection_;
+}
+
+void Outbox::send(uint32_t channel, channel::Type type, std::string_view message) {
+  std::lock_guard lock(mutex_);
+  append_locked(channel, type, message);
+}
+
+bool Outbox::send_for(uint64_t connection, uint32_t channel, channel::Type type,
+                      std::string_view message) {
+  std::lock_guard lock(mutex_);
+  if (connection != connection_) return false;
+  append_locked(channel, type, message);
+  return true;
+}
+
+bool Outbox::wait_for_room(uint64_t connection) {
+  std::unique_lock lock(mutex_);
+  room_.wait(lock, [&] { return connection != connection_ || queue_.size() - at_ < kRoomBytes; });
+  return connection == connection_;
+}
+
+bool Outbox::has_room() const {
+  std::lock_guard lock(mutex_);
+  return queue_.size() - at_ < kRoomBytes;
+}
+
+uint64_t Outbox::connection() const {
+  std::lock_guard lock(mutex_);
+  return connection_;
+}
+
+void Outbox::append_locked(uint32_t channel, channel::Type type, std::string_view message) {
+  if (connection_ == 0) return;  // nobody has said HELLO
+  const bool was_empty = at_ == queue_.size();
+  if (was_empty) {
+    queue_.clear();
+    at_ = 0;
+  }
+  channel::append_message(queue_, channel, type, message, channel::kMaxPayloadFromAgent);
+  if (was_empty) flush_locked();
+}
+
+// Writes what the pipe takes; true when everything is out.
+bool Outbox::flush_locked() {
+  while (at_ < queue_.size()) {
+    const ssize_t n = ::write(fd_, queue_.data() + at_, queue_.size() - at_);
+    if (n > 0) {
+      at_ += static_cast<size_t>(n);
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) break;  // no reader: the next HELLO starts over
+    if (at_ > kRoomBytes) {
+      queue_.erase(0, at_);
+      at_ = 0;
+    }
+    if (!watching_) {
+      watching_ = true;
+      loop_.post([this] { loop_.change(fd_, EPOLLOUT); });
+    }
+    return false;
+  }
+  queue_.clear();
+  if (queue_.capacity() > 2 * kRoomBytes) queue_.shrink_to_fit();
+  at_ = 0;
+  return true;
+}
+
+void Outbox::on_writable() {
+  bool room = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (flush_locked()) {
+      loop_.change(fd_, 0);
+      watching_ = false;
+    }
+    room = queue_.size() - at_ < kRoomBytes;
+    if (room) room_.notify_all();
+  }
+  if (room) on_room_();
+}
+
+}  // namespace glovebox::agent

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "programs/agent/json.h"
+#include "programs/agent/users.h"
+
+namespace glovebox::agent {
+
+// What the agent does to the sandbox's system when it learns who it is. Every step is best effort: an image may be read-only or
+// lack rights, and still be useful. Nothing follows a link that the image has put in the way, and nothing is repeated by a
+// later HELLO unless its value has changed: the user may have edited it.
+class Setup {
+ public:
+  explicit Setup(Users& users) : users_(users) {}
+  void apply(const json::object& hello, const std::string& default_user);
+
+ private:
+  void set_names(const std::string& hostname);
+  void make_directories(const std::string& default_user);
+
+  Users& users_;
+  bool done_ = false;
+  std::string hostname_, sandbox_;
+};
+
+}  // namespace glovebox::agent
