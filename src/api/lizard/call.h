@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <boost/json/value.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "api/lizard/lizard.h"
+#include "http/json.h"
+#include "sandbox/service.h"
+
+namespace glovebox::api::lizard {
+
+// One request with the caller behind its key. Lives as long as the handler runs.
+struct Call {
+  http::Exchange& exchange;
+  const http::Params& params;
+  sandbox::Caller caller;
+  sandbox::SandboxService& service;
+  tenant::Keys& keys;
+
+  const std::string& param(std::string_view name) const { return params.find(name)->second; }
+  std::string query(std::string_view name) const { return exchange.request.query_value(name).value_or(""); }
+
+  // The {id} of the path as a sandbox that has not ended: killed and expired ones are 404 in this dialect.
+  Result<sandbox::SandboxInfo> live_sandbox() const;
+
+  // The body as a JSON object; an empty body reads as {}.
+  Async<boost::json::value> json_body(size_t limit = 4 << 20);
+  Async<void> reply(boost::json::value value, int status = 200);
+  Async<void> reply_empty();  // 204
+};
+
+// What a handler returns as an error is sent in the dialect's form; after the head was sent, the connection is dropped instead.
+using Handler = std::function<Async<void>(Call&)>;
+
+// Adds routes whose handlers see an authenticated Call.
+class Routes {
+ public:
+  Routes(http::Router& router, sandbox::SandboxService& service, tenant::Keys& keys)
+      : router_(router), service_(service), keys_(keys) {}
+  void add(std::string_view method, std::string_view pattern, Handler handler);
+  // An endpoint of the protocol that this server does not have: 501 that names `feature`. Below a sandbox it is 404 first when
+  // there is no such sandbox.
+  void add_unsupported(std::string_view method, std::string_view pattern, std::string feature);
+
+ private:
+  http::Router& router_;
+  sandbox::SandboxService& service_;
+  tenant::Keys& keys_;
+};
+
+void add_sandbox_routes(Routes& routes);
+void add_exec_routes(Routes& routes);
+void add_file_routes(Routes& routes);
+void add_account_routes(Routes& routes);
+void add_unsupported_routes(Routes& routes);
+
+}  // namespace glovebox::api::lizard

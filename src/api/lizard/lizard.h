@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "http/router.h"
+#include "sandbox/service.h"
+#include "tenant/keys.h"
+
+// The Lizard dialect: what the unmodified npm client @lizard-build/sdk speaks, below /api. docs/lizard.md says what is there.
+namespace glovebox::api::lizard {
+
+// `service` and `keys` outlive the router.
+void add_lizard_routes(http::Router& router, sandbox::SandboxService& service, tenant::Keys& keys);
+
+}  // namespace glovebox::api::lizard

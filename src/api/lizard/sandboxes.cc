@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/lizard/call.h"
+#include "api/lizard/errors.h"
+#include "api/lizard/info.h"
+
+namespace glovebox::api::lizard {
+namespace {
+
+namespace bj = boost::json;
+constexpr int64_t kMaxTimeoutMs = 2147483647;
+constexpr std::string_view kDefaultSize = "medium";
+constexpr const char* kDefaultUser = "root";  // as scripts written for the vendor's service expect
+
+struct CreateRequest {
+  sandbox::CreateSpec spec;
+  std::optional<std::string> size;
+};
+
+// What the protocol can ask for and this server cannot give is refused, never accepted and dropped.
+Result<void> refuse_what_is_missing(json::Reader& r) {
+  GB_TRY(const auto hosts, r.strings("allowedHosts", 50).optional());
+  if (hosts && !hosts->empty()) return fail(Code::kUnsupported, "this server does not have allowedHosts: sandboxes have no network");
+  GB_TRY(const auto internet, r.boolean("internetAccess").optional());
+  if (internet.value_or(false)) return fail(Code::kUnsupported, "this server does not have internetAccess: sandboxes have no network");
+  for (const char* field : {"volumeId", "volumeName"}) {
+    GB_TRY(const auto volume, r.string(field).optional());
+    if (volume) return fail(Code::kUnsupported, "this server does not have volumes");
+  }
+  GB_TRY(const auto snapshot, r.string("snapshotId").optional());
+  if (snapshot) return fail(Code::kUnsupported, "this server does not have snapshots");
+  GB_TRY(const auto environment, r.string("environment").optional());
+  if (environment) return fail(refusal(Code::kInvalidArgument, "ENVIRONMENT_NOT_FOUND", "no environment '" + *environment + "'"));
+  return {};
+}
+
+Result<void> check_project(const sandbox::Caller& caller, json::Reader& r) {
+  GB_TRY(const auto project, r.string("projectId").optional());
+  if (!project || is_project(caller, *project)) return {};
+  return fail(refusal(Code::kNotFound, "PROJECT_NOT_FOUND", "no project '" + *project + "'"));
+}
+
+Result<CreateRequest> parse_create(const sandbox::Caller& caller, const bj::value& body) {
+  json::Reader r(body);
+  CreateRequest request;
+  sandbox::CreateSpec& spec = request.spec;
+  GB_TRYV(refuse_what_is_missing(r));
+  GB_TRYV(check_project(caller, r));
+  GB_TRY(spec.template_name, r.string("template", 1).or_default("base"));
+  GB_TRY(const auto timeout, r.integer("timeoutMs", 0, kMaxTimeoutMs).or_default(0));
+  spec.lifetime = sandbox::Millis(timeout);
+  GB_TRY(request.size, r.string("size").optional());
+  GB_TRY(const auto region, r.string("region", 0, 64).optional());
+  if (region) spec.attributes[kRegionAttribute] = *region;
+  GB_TRY(spec.env, r.string_map("envs").or_default({}));
+  GB_TRY(spec.metadata, r.string_map("metadata").or_default({}));
+  GB_TRYV(r.string("lizardToken").optional());  // for the vendor's command line only
+  GB_TRYV(r.done());
+  spec.user = kDefaultUser;
+  return request;
+}
+
+bool is_over_a_limit(const Error& error) {
+  const auto field = error.details.find("field");
+  return error.code == Code::kInvalidArgument && field != error.details.end() && field->second.starts_with("limits");
+}
+
+Async<sandbox::SandboxInfo> create_sized(Call& call, sandbox::CreateSpec spec, const Size& size) {
+  spec.cpus = size.cpus;
+  spec.memory_bytes = size.memory_bytes;
+  spec.attributes[kSizeAttribute] = size.name;
+  return call.service.create(call.caller, std::move(spec));
+}
+
+// A named size is given exactly or refused. Without a name: the vendor's default, or the next smaller one the operator allows.
+Async<sandbox::SandboxInfo> create_sandbox(Call& call, CreateRequest request) {
+  const Size* size = find_size(request.size.value_or(std::string(kDefaultSize)));
+  if (size == nullptr) {
+    co_return fail(refusal(Code::kInvalidArgument, "SANDBOX_SIZE_NOT_ALLOWED", "no size '" + *request.size + "'"));
+  }
+  for (;; --size) {
+    auto created = co_await create_sized(call, request.spec, *size);
+    if (created || !is_over_a_limit(created.error())) co_return created;
+    if (request.size || size == sizes().data()) {
+      co_return fail(refusal(Code::kInvalidArgument, "SANDBOX_SIZE_NOT_ALLOWED",
+                             "size '" + std::string(size->name) + "': " + created.error().message));
+    }
+  }
+}
+
+Async<void> create(Call& call) {
+  GB_CO_TRY(const auto body, co_await call.json_body());
+  GB_CO_TRY(auto request, parse_create(call.caller, body));
+  GB_CO_TRY(const auto info, co_await create_sandbox(call, std::move(request)));
+  co_return co_await call.reply(info_object(info), 201);
+}
+
+Async<void> get(Call& call) {
+  GB_CO_TRY(const auto info, call.live_sandbox());
+  co_return co_await call.reply(info_object(info));
+}
+
+Async<void> kill(Call& call) {
+  GB_CO_TRYV(call.live_sandbox());
+  GB_CO_TRY(const auto killed, co_await call.service.kill(call.caller, call.param("id")));
+  if (killed.already_ended) co_return fail(Code::kSandboxNotFound, "sandbox " + killed.info.id + " has ended");
+  co_return co_await call.reply_empty();
+}
+
+Async<void> set_timeout(Call& call) {
+  GB_CO_TRYV(call.live_sandbox());
+  GB_CO_TRY(const auto body, co_await call.json_body());
+  json::Reader r(body);
+  GB_CO_TRY(const auto timeout, r.integer("timeoutMs", 1000, kMaxTimeoutMs).required());
+  GB_CO_TRYV(r.done());
+  sandbox::Update update;
+  update.lifetime = sandbox::Millis(timeout);
+  GB_CO_TRYV(co_await call.service.update(call.caller, call.param("id"), update));
+  co_return co_await call.reply_empty();
+}
+
+// The protocol has no pages, so this walks all of ours.
+Async<void> list(Call& call) {
+  sandbox::ListFilter filter{.states = {sandbox::State::kReady, sandbox::State::kPaused}, .limit = 1000};
+  bj::array found;
+  do {
+    GB_CO_TRY(auto page, call.service.list(call.caller, filter));
+    for (const auto& info : page.items) found.push_back(info_object(info));
+    filter.cursor = page.next_cursor;
+  } while (!filter.cursor.empty());
+  co_return co_await call.reply(std::move(found));
+}
+
+Async<void> list_of_project(Call& call) {
+  if (!is_project(call.caller, call.param("project"))) {
+    co_return fail(refusal(Code::kNotFound, "PROJECT_NOT_FOUND", "no project '" + call.param("project") + "'"));
+  }
+  co_return co_await list(call);
+}
+
+}  // namespace
+
+void add_sandbox_routes(Routes& routes) {
+  routes.add("POST", "/api/sandboxes", create);
+  routes.add("GET", "/api/sandboxes", list);
+  routes.add("GET", "/api/projects/{project}/sandboxes", list_of_project);
+  routes.add("GET", "/api/sandboxes/{id}", get);
+  routes.add("DELETE", "/api/sandboxes/{id}", kill);
+  routes.add("POST", "/api/sandboxes/{id}/timeout", set_timeout);
+}
+
+}  // namespace glovebox::api::lizard

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/lizard/call.h"
+#include "base/text.h"
+
+// What the protocol has and this server has not, said plainly. Anything else below /api is 404.
+namespace glovebox::api::lizard {
+namespace {
+
+struct Missing {
+  const char* methods;  // separated by spaces
+  const char* pattern;
+  const char* feature;
+};
+
+constexpr Missing kMissing[] = {
+    {"POST", "/api/sandboxes/{id}/pause", "pause and resume"},
+    {"POST", "/api/sandboxes/{id}/resume", "pause and resume"},
+    {"POST DELETE", "/api/sandboxes/{id}/expose/{port}", "port previews: sandboxes have no network"},
+    {"POST", "/api/sandboxes/{id}/snapshot", "snapshots"},
+    {"POST", "/api/sandboxes/{id}/fork", "forks"},
+    {"GET", "/api/projects/{project}/snapshots", "snapshots"},
+    {"GET", "/api/sandbox-snapshots", "snapshots"},
+    {"GET DELETE PATCH", "/api/sandbox-snapshots/{sid}", "snapshots"},
+    {"POST", "/api/sandbox-snapshots/{sid}/{action}", "snapshots"},
+    {"GET POST", "/api/projects/{project}/volumes", "volumes"},
+    {"GET PATCH DELETE", "/api/projects/{project}/volumes/{volume}", "volumes"},
+    {"POST GET DELETE", "/api/sandboxes/{id}/desktop", "desktops"},
+    {"POST GET", "/api/sandboxes/{id}/schedules", "schedules"},
+    {"GET", "/api/sandbox-schedules", "schedules"},
+    {"GET PATCH DELETE", "/api/sandbox-schedules/{sid}", "schedules"},
+    {"POST GET", "/api/sandbox-schedules/{sid}/{action}", "schedules"},
+    {"POST DELETE", "/api/sandboxes/{id}/files/watch", "file watching"},
+    {"GET", "/api/sandboxes/{id}/files/watch/events", "file watching"},
+    {"GET", "/api/sandboxes/{id}/logs", "sandbox logs"},
+    {"GET", "/api/sandboxes/terminal", "terminals in this dialect; see the native API's attach"},
+    {"POST", "/api/projects", "further projects"},
+    {"PATCH DELETE", "/api/projects/{project}", "changes of projects"},
+};
+
+}  // namespace
+
+void add_unsupported_routes(Routes& routes) {
+  for (const Missing& missing : kMissing) {
+    for (const std::string& method : split(missing.methods, ' ')) routes.add_unsupported(method, missing.pattern, missing.feature);
+  }
+  routes.add("*", "/api/{rest...}", [](Call& call) -> Async<void> {
+    co_return fail(Code::kRouteNotFound, "nothing is served at " + call.exchange.request.path);
+  });
+}
+
+}  // namespace glovebox::api::lizard
