@@ -112,7 +112,7 @@ Result<void> ContainerRuntime::spawn(Launch& launch, ContainerPlan* plan) const 
   auto process = sys::identify(child.pid);
   if (!process) return fail(Code::kStartFailed, "the container's process vanished");
   remember_process(&launch.record, *process);
-  launch.timer.done("child");
+  launch.timer.done(*plan);
   return {};
 }
 

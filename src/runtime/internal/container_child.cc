@@ -67,7 +67,7 @@ bool act_as_sandbox_root(uint32_t base) {
 
 bool mount_root(ContainerPlan& plan) {
   if (!internal::stage_mounts(plan)) return false;
-  plan.step = LaunchStep::kOverlay;
+  plan.enter(LaunchStep::kOverlay);
   if (!act_as_sandbox_root(plan.base_id)) return false;
   // Relative names: the mount table inside shows them, and no path of the host.
   return raw::mount("overlay", "m", "overlay", raw::kNoSuid | raw::kNoDev, "lowerdir=l,upperdir=d/u,workdir=d/w");
@@ -75,7 +75,7 @@ bool mount_root(ContainerPlan& plan) {
 
 // Through the host's /proc, which shows the network namespace of the reader.
 bool set_up_network(ContainerPlan& plan) {
-  plan.step = LaunchStep::kNetwork;
+  plan.enter(LaunchStep::kNetwork);
   auto fd = static_cast<int>(raw::call(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (fd < 0) return false;
   ifreq request{};
@@ -88,19 +88,19 @@ bool set_up_network(ContainerPlan& plan) {
   // Comforts, absent from some kernels.
   raw::write_text("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
   raw::write_text("/proc/sys/net/ipv4/ping_group_range", plan.ping_group_range);
-  plan.step = LaunchStep::kHostname;
+  plan.enter(LaunchStep::kHostname);
   return raw::call(SYS_sethostname, plan.hostname, raw::length(plan.hostname)) == 0;
 }
 
 // From here on no path can lead to the host's files, also not through symbolic links of a hostile template.
 bool pivot(ContainerPlan& plan) {
-  plan.step = LaunchStep::kPivot;
+  plan.enter(LaunchStep::kPivot);
   return raw::call(SYS_chdir, "m") == 0 && raw::call(SYS_pivot_root, ".", ".") == 0 &&
          raw::call(SYS_umount2, ".", raw::kDetach) == 0 && raw::call(SYS_chdir, "/") == 0;
 }
 
 bool make_dev(ContainerPlan& plan) {
-  plan.step = LaunchStep::kDev;
+  plan.enter(LaunchStep::kDev);
   if (!raw::make_dir("/dev", 0755)) return false;
   if (!raw::mount("tmpfs", "/dev", "tmpfs", raw::kNoSuid | raw::kNoExec, "mode=755,size=64k,nr_inodes=64")) return false;
   for (const auto& device : kDevices) {
@@ -116,7 +116,7 @@ bool make_dev(ContainerPlan& plan) {
 
 // Not the host's sysfs, which names its hardware: the few files from which run-times learn their size.
 bool make_sys(ContainerPlan& plan) {
-  plan.step = LaunchStep::kSys;
+  plan.enter(LaunchStep::kSys);
   constexpr unsigned long kFlags = raw::kNoSuid | raw::kNoDev | raw::kNoExec;
   if (!raw::make_dir("/sys", 0755)) return false;
   if (!raw::mount("tmpfs", "/sys", "tmpfs", kFlags, "mode=755,size=64k,nr_inodes=32")) return false;
@@ -131,13 +131,13 @@ bool make_sys(ContainerPlan& plan) {
 }
 
 bool make_proc(ContainerPlan& plan) {
-  plan.step = LaunchStep::kProc;
+  plan.enter(LaunchStep::kProc);
   if (!raw::make_dir("/proc", 0555)) return false;
   return raw::mount("proc", "/proc", "proc", raw::kNoSuid | raw::kNoDev | raw::kNoExec, nullptr);
 }
 
 bool mask_proc(ContainerPlan& plan) {
-  plan.step = LaunchStep::kMask;
+  plan.enter(LaunchStep::kMask);
   for (const char* path : kMaskedFiles) {
     if (!raw::bind("/dev/null", path) && errno != ENOENT) return false;
   }
@@ -149,16 +149,16 @@ bool mask_proc(ContainerPlan& plan) {
 
 // The namespaces stay with the host's root; from here on the process has power only over what the mapped ids own.
 bool become_sandbox_root(ContainerPlan& plan) {
-  plan.step = LaunchStep::kUserNamespace;
+  plan.enter(LaunchStep::kUserNamespace);
   raw::call(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr, 0, 0, 0);  // not the daemon's; absent in some kernels
   if (raw::call(SYS_setns, plan.user_namespace_fd, CLONE_NEWUSER) != 0) return false;
-  plan.step = LaunchStep::kIds;
+  plan.enter(LaunchStep::kIds);
   return raw::call(SYS_setresgid, 0, 0, 0) == 0 && raw::call(SYS_setgroups, 0, nullptr) == 0 &&
          raw::call(SYS_setresuid, 0, 0, 0) == 0;
 }
 
 bool set_limits(ContainerPlan& plan) {
-  plan.step = LaunchStep::kLimits;
+  plan.enter(LaunchStep::kLimits);
   raw::call(SYS_umask, 022);
   raw::call(SYS_setsid);
   // A core size of 1 keeps the kernel from running the host's core handler on a guest's behalf; 0 would not.
@@ -166,7 +166,7 @@ bool set_limits(ContainerPlan& plan) {
 }
 
 bool drop_capabilities(ContainerPlan& plan) {
-  plan.step = LaunchStep::kCapabilities;
+  plan.enter(LaunchStep::kCapabilities);
   for (int capability = 0; capability < 64; ++capability) {
     if ((kSandboxCapabilities & bit(capability)) != 0) continue;
     if (raw::call(SYS_prctl, PR_CAPBSET_DROP, capability, 0, 0, 0) != 0) {
@@ -183,7 +183,7 @@ bool drop_capabilities(ContainerPlan& plan) {
 }
 
 bool load_filters(ContainerPlan& plan) {
-  plan.step = LaunchStep::kSeccomp;
+  plan.enter(LaunchStep::kSeccomp);
   return raw::call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &plan.arguments) == 0 &&
          raw::call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &plan.calls) == 0;
 }
@@ -194,7 +194,7 @@ bool run_agent(ContainerPlan& plan) {
   if (!raw::reset_signals()) return false;
   raw::call(SYS_prctl, PR_SET_PDEATHSIG, 0, 0, 0, 0);
   if (!load_filters(plan)) return false;
-  plan.step = LaunchStep::kExec;
+  plan.enter(LaunchStep::kExec);
   static const char* const argv[] = {"glovebox-agent", nullptr};
   static const char* const environment[] = {nullptr};
   raw::call(SYS_execveat, 3, "", argv, environment, AT_EMPTY_PATH);
@@ -203,7 +203,7 @@ bool run_agent(ContainerPlan& plan) {
 
 bool build(ContainerPlan& plan) {
   if (!internal::enter_cgroup(plan)) return false;
-  plan.step = LaunchStep::kCgroupNamespace;  // after entering: what was entered is the root that /proc/self/cgroup shows
+  plan.enter(LaunchStep::kCgroupNamespace);  // after entering: what was entered is the root that /proc/self/cgroup shows
   if (raw::call(SYS_unshare, CLONE_NEWCGROUP) != 0) return false;
   raw::call(SYS_umask, 0);
   return mount_root(plan) && set_up_network(plan) && pivot(plan) && make_dev(plan) && make_sys(plan) && make_proc(plan) &&

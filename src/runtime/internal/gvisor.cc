@@ -1,5 +1,217 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/runtime.h"
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "runtime/internal/bundle.h"
+#include "runtime/internal/command.h"
+#include "runtime/internal/launch.h"
+#include "runtime/internal/linux_runtime.h"
+#include "sys/files.h"
+
 namespace glovebox::runtime {
-std::unique_ptr<Runtime> make_gvisor_runtime(const HostConfig& config) { return make_container_runtime(config); }
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr uint64_t kEngineMemory = 32 << 20;      // the engine's own, beside the guest's
+constexpr uint64_t kEngineOpenFiles = 1 << 20;    // as many as the host allows: it holds files for all guest processes
+constexpr off_t kMaxEngineLog = 256 << 10;
+constexpr size_t kIdLength = 40;
+
+// The engine finds sandboxes by the beginning of their id, so all have one length.
+std::string engine_id(std::string id) {
+  id.resize(std::max(id.size(), kIdLength), '_');
+  return id;
+}
+
+std::string id_of(std::string name) {
+  size_t end = name.find('_');
+  return name.substr(0, end);
+}
+
+class GvisorRuntime final : public LinuxRuntime {
+ public:
+  using LinuxRuntime::LinuxRuntime;
+  Tier tier() const override { return Tier::kGvisor; }
+
+ protected:
+  sys::CgroupLimits cgroup_limits(const Limits& limits) const override;
+  Result<void> launch(Launch& launch) override;
+  void disk_usage(const Record& record, Usage* usage) const override;
+  Result<void> remove_engine_state(const Record& record) const override;
+  std::vector<std::string> sweep_engine_state(const std::vector<std::string>& known) const override;
+  std::string engine_log(const Record& record) const override;
+  Result<std::string> engine_version() const override;
+  std::string remedy() const override;
+
+ private:
+  std::string runsc() const { return find_program(config().runsc_path.empty() ? "runsc" : config().runsc_path); }
+  std::string state_directory() const { return storage().run_directory() + "/runsc"; }
+  std::string log_path(const std::string& directory) const { return directory + "/engine.log"; }
+  Result<void> write_bundle(const StartSpec& spec) const;
+  std::vector<std::string> command(const StartSpec& spec) const;
+  Result<void> run_engine(Launch& launch, EnginePlan* plan) const;
+  Result<void> remember_sandbox(Launch& launch) const;
+};
+
+// The engine uses host threads for guest processes and dies when it cannot get one, so this limit is a distant backstop; the
+// guest's own is RLIMIT_NPROC, set by the agent. The memory limit ends the sandbox as a whole.
+sys::CgroupLimits GvisorRuntime::cgroup_limits(const Limits& limits) const {
+  return {limits.cpus, limits.memory_bytes + kEngineMemory, 2000 + 4 * limits.processes, true};
+}
+
+Result<void> GvisorRuntime::write_bundle(const StartSpec& spec) const {
+  BundlePaths paths{storage().stage() + "/l", storage().stage() + "/t", config().agent_path};
+  GB_TRYV(sys::make_directory(spec.directory + "/bundle", 0700));
+  return sys::put_file(spec.directory + "/bundle/config.json", bundle_config(spec, paths), 0600);
+}
+
+std::vector<std::string> GvisorRuntime::command(const StartSpec& spec) const {
+  return {runsc(),
+          "--root=" + state_directory(),
+          "--network=none",
+          "--ignore-cgroups",
+          "--platform=systrap",
+          "--overlay2=all:dir=" + storage().stage() + "/d",
+          "run",
+          "-detach",
+          "-bundle=" + spec.directory + "/bundle",
+          "-pid-file=" + spec.directory + "/pid",
+          engine_id(spec.id)};
+}
+
+// The engine's child outlives this call as a child of ours (we are the subreaper) and is the sandbox.
+Result<void> GvisorRuntime::remember_sandbox(Launch& launch) const {
+  GB_TRY(auto text, sys::read_file(launch.spec.directory + "/pid"));
+  auto process = sys::identify(static_cast<pid_t>(parse_int(text).value_or(0)));
+  if (!process) return fail(Code::kStartFailed, "runsc: the sandbox ended at once: " + engine_log(launch.record));
+  remember_process(&launch.record, *process);
+  return {};
+}
+
+Result<void> GvisorRuntime::run_engine(Launch& launch, EnginePlan* plan) const {
+  GB_TRY(auto child, sys::spawn_sharing_memory(CLONE_NEWNS, engine_child, plan));
+  if (plan->error != 0) {
+    ::waitpid(child.pid, nullptr, 0);
+    return fail_errno(std::string("runsc: ") + step_name(plan->step), plan->error);
+  }
+  launch.timer.done(*plan);
+  auto left = std::chrono::duration_cast<std::chrono::milliseconds>(launch.deadline - Clock::now());
+  bool ended = sys::wait_readable(child.pidfd.get(), std::max(left, 0ms));
+  if (!ended) ::kill(child.pid, SIGKILL);
+  int status = 0;
+  while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  launch.timer.done("runsc");
+  if (!ended) return fail(Code::kTimeout, "runsc did not start the sandbox in time");
+  if (status != 0) return fail(Code::kStartFailed, "runsc failed: " + engine_log(launch.record));
+  return remember_sandbox(launch);
+}
+
+Result<void> GvisorRuntime::launch(Launch& launch) {
+  const auto& spec = launch.spec;
+  if (runsc().empty()) return fail(Code::kRuntimeUnavailable, "runsc is not installed");
+  GB_TRYV(sys::make_directories(state_directory(), 0700));
+  GB_TRYV(write_bundle(spec));
+  GB_TRY(auto disk, private_disk(launch));
+  GB_TRY(auto rootfs, storage().rootfs_copy(spec.rootfs));
+  GB_TRY(auto error_log, sys::open_fd(log_path(spec.directory), O_WRONLY | O_CREAT | O_APPEND, 0600));
+  auto words = command(spec);
+  std::vector<const char*> argv;
+  for (const auto& word : words) argv.push_back(word.c_str());
+  argv.push_back(nullptr);
+  const char* environment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", nullptr};
+  std::string kilobytes = std::to_string(spec.limits.memory_bytes >> 10);
+  std::string meminfo = "MemTotal: " + kilobytes + " kB\nMemFree: " + kilobytes + " kB\nMemAvailable: " + kilobytes + " kB\n";
+  EnginePlan plan;
+  plan.cgroup_fds = launch.cgroup_fds.data();
+  plan.cgroup_count = launch.cgroup_fds.size();
+  plan.stage = storage().stage().c_str();
+  plan.rootfs_fd = rootfs.get();
+  plan.disk_fd = disk.get();
+  plan.stdin_fd = launch.to_agent.inner.get();
+  plan.stdout_fd = launch.from_agent.inner.get();
+  plan.stderr_fd = error_log.get();
+  plan.open_files = kEngineOpenFiles;
+  plan.meminfo = meminfo.c_str();
+  plan.argv = argv.data();
+  plan.environment = environment;
+  launch.timer.done("prepare");
+  return run_engine(launch, &plan);
+}
+
+// The guest's files are in unnamed files on the private disk, which is mounted nowhere any more; a descriptor of the engine leads to it.
+void GvisorRuntime::disk_usage(const Record& record, Usage* usage) const {
+  struct stat log {};
+  if (::stat(log_path(record.directory).c_str(), &log) == 0 && log.st_size > kMaxEngineLog) {
+    (void)::truncate(log_path(record.directory).c_str(), 0);  // opened for appending, so writing goes on at the start
+  }
+  usage->processes = 0;
+  std::string directory = "/proc/" + std::to_string(process_of(record).pid) + "/fd/";
+  for (const auto& name : sys::list_directory(directory)) {
+    if (sys::read_link(directory + name).find("runsc-filestore") == std::string::npos) continue;
+    struct statfs fs {};
+    if (::statfs((directory + name).c_str(), &fs) < 0) continue;
+    usage->disk_bytes = (fs.f_blocks - fs.f_bfree) * static_cast<uint64_t>(fs.f_bsize);
+    return;
+  }
+}
+
+// What `runsc delete -force` would do after the processes are gone, without starting runsc for it.
+Result<void> GvisorRuntime::remove_engine_state(const Record& record) const {
+  std::string id = engine_id(record.id);
+  for (const auto& name : sys::list_directory(state_directory())) {
+    if (name.find(id) != std::string::npos) GB_TRYV(sys::remove_tree(state_directory() + "/" + name));
+  }
+  // The control socket, when the state directory's path is too long for one.
+  for (const char* directory : {"/var/run", "/run", "/tmp"}) {
+    (void)::unlink((std::string(directory) + "/runsc-" + id + ".sock").c_str());
+  }
+  return {};
+}
+
+std::vector<std::string> GvisorRuntime::sweep_engine_state(const std::vector<std::string>& known) const {
+  std::vector<std::string> swept;
+  for (const auto& name : sys::list_directory(state_directory())) {
+    std::string id = id_of(name.starts_with("runsc-") ? name.substr(6) : name);
+    if (std::find(known.begin(), known.end(), id) != known.end()) continue;
+    if (sys::remove_tree(state_directory() + "/" + name)) swept.push_back("engine state " + name);
+  }
+  return swept;
+}
+
+std::string GvisorRuntime::engine_log(const Record& record) const {
+  constexpr size_t kShown = 2000;
+  auto text = sys::read_file(log_path(record.directory));
+  if (!text) return {};
+  if (text->size() > kShown) text->erase(0, text->size() - kShown);
+  while (!text->empty() && text->back() == '\n') text->pop_back();
+  return utf8_lossy(*text);
+}
+
+Result<std::string> GvisorRuntime::engine_version() const {
+  if (runsc().empty()) return fail(Code::kRuntimeUnavailable, "runsc is not installed");
+  GB_TRY(auto text, run_command({runsc(), "--version"}, 20s));
+  auto words = split(text.substr(0, text.find('\n')), ' ');  // "runsc version 0.0~20240729.0"
+  std::string version = words.back();
+  return "runsc " + version.substr(version.find('~') == std::string::npos ? 0 : version.find('~') + 1);
+}
+
+std::string GvisorRuntime::remedy() const {
+  return "Install runsc 20240729 or newer (scripts/install-deps-runsc, or the Debian package from backports) and see that the "
+         "container tier's needs are met too.";
+}
+
+}  // namespace
+
+std::unique_ptr<Runtime> make_gvisor_runtime(const HostConfig& config) { return std::make_unique<GvisorRuntime>(config); }
+
 }  // namespace glovebox::runtime

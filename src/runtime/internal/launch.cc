@@ -8,7 +8,7 @@ namespace glovebox::runtime {
 const char* step_name(LaunchStep step) {
   static constexpr const char* kNames[] = {
       "none",     "enter cgroup",    "cgroup namespace", "stage tmpfs", "attach rootfs",  "attach disk", "overlay",
-      "network",  "hostname",        "pivot_root",       "mount /proc", "make /dev",      "make /sys",   "mask /proc",
+      "network",  "hostname",        "pivot_root",       "make /dev",   "make /sys",      "mount /proc", "mask /proc",
       "user namespace", "set ids",   "resource limits",  "capabilities", "descriptors",   "seccomp",     "exec"};
   return kNames[static_cast<int>(step)];
 }
@@ -17,7 +17,7 @@ namespace internal {
 
 bool enter_cgroup(LaunchCommon& plan) {
   raw::call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-  plan.step = LaunchStep::kCgroup;
+  plan.enter(LaunchStep::kCgroup);
   for (size_t i = 0; i < plan.cgroup_count; ++i) {
     if (raw::call(SYS_write, plan.cgroup_fds[i], "0", 1) != 1) return false;
   }
@@ -25,18 +25,21 @@ bool enter_cgroup(LaunchCommon& plan) {
 }
 
 bool stage_mounts(LaunchCommon& plan) {
-  plan.step = LaunchStep::kStage;
+  plan.enter(LaunchStep::kStage);
   if (!raw::mount("glovebox", plan.stage, "tmpfs", raw::kNoSuid | raw::kNoDev, "size=64k,nr_inodes=16,mode=755")) return false;
   if (raw::call(SYS_chdir, plan.stage) != 0) return false;
-  if (!raw::make_dir("l", 0755) || !raw::make_dir("d", 0755) || !raw::make_dir("m", 0755)) return false;
-  plan.step = LaunchStep::kAttachRootfs;
+  if (!raw::make_dir("l", 0755) || !raw::make_dir("d", 0755) || !raw::make_dir("m", 0755) || !raw::make_dir("t", 01777) ||
+      raw::call(SYS_fchmodat, AT_FDCWD, "t", 01777) != 0) {
+    return false;
+  }
+  plan.enter(LaunchStep::kAttachRootfs);
   if (!raw::attach(plan.rootfs_fd, "l")) return false;
-  plan.step = LaunchStep::kAttachDisk;
+  plan.enter(LaunchStep::kAttachDisk);
   return raw::attach(plan.disk_fd, "d");
 }
 
 bool arrange_descriptors(LaunchCommon& plan, int error_fd, int kept) {
-  plan.step = LaunchStep::kDescriptors;
+  plan.enter(LaunchStep::kDescriptors);
   if (raw::call(SYS_dup3, plan.stdin_fd, 0, 0) < 0 || raw::call(SYS_dup3, plan.stdout_fd, 1, 0) < 0 ||
       raw::call(SYS_dup3, error_fd, 2, 0) < 0) {
     return false;
@@ -51,16 +54,16 @@ int engine_child(void* argument) {
   auto& plan = *static_cast<EnginePlan*>(argument);
   auto run = [&] {
     if (!internal::enter_cgroup(plan) || !internal::stage_mounts(plan)) return false;
-    plan.step = LaunchStep::kProc;  // the engine takes the guest's memory size from here
+    plan.enter(LaunchStep::kProc);  // the engine takes the guest's memory size from here
     if (!raw::write_text("meminfo", plan.meminfo, 0444) || !raw::bind("meminfo", "/proc/meminfo")) return false;
     raw::call(SYS_chdir, "/");
     raw::call(SYS_setsid);
     raw::call(SYS_umask, 022);
-    plan.step = LaunchStep::kLimits;
+    plan.enter(LaunchStep::kLimits);
     if (!raw::limit(RLIMIT_NOFILE, plan.open_files) || !raw::limit(RLIMIT_CORE, 0)) return false;
     if (!internal::arrange_descriptors(plan, plan.stderr_fd, -1)) return false;
     raw::call(SYS_prctl, PR_SET_PDEATHSIG, 0, 0, 0, 0);
-    plan.step = LaunchStep::kExec;
+    plan.enter(LaunchStep::kExec);
     if (!raw::reset_signals()) return false;
     raw::call(SYS_execve, plan.argv[0], plan.argv, plan.environment);
     return false;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <linux/filter.h>
+#include <time.h>
 
 #include <array>
 #include <cstddef>
@@ -22,9 +23,9 @@ enum class LaunchStep : int {
   kNetwork,
   kHostname,
   kPivot,
-  kProc,
   kDev,
   kSys,
+  kProc,
   kMask,
   kUserNamespace,
   kIds,
@@ -33,6 +34,7 @@ enum class LaunchStep : int {
   kDescriptors,
   kSeccomp,
   kExec,
+  kCount,
 };
 const char* step_name(LaunchStep step);
 
@@ -48,6 +50,14 @@ struct LaunchCommon {
 
   LaunchStep step = LaunchStep::kNone;  // out: where it failed
   int error = 0;                        // out: errno
+  std::array<int64_t, static_cast<size_t>(LaunchStep::kCount)> begun{};  // out: CLOCK_MONOTONIC ns, 0: not reached
+
+  void enter(LaunchStep next) {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    step = next;
+    begun[static_cast<size_t>(next)] = now.tv_sec * 1000000000ll + now.tv_nsec;
+  }
 };
 
 struct StaticFile {
@@ -59,7 +69,8 @@ struct StaticFile {
 namespace internal {
 // From here on the child dies with the daemon, until exec.
 bool enter_cgroup(LaunchCommon& plan);
-// A small tmpfs over the stage with the root file system at "l" and the disk at "d"; it becomes the working directory.
+// A small tmpfs over the stage with the root file system at "l" the disk at "d" and an empty "t" for anybody's files; it becomes the
+// working directory.
 bool stage_mounts(LaunchCommon& plan);
 // 0, 1, 2 and, unless negative, `kept` as 3 (closed by exec); nothing else stays open.
 bool arrange_descriptors(LaunchCommon& plan, int error_fd, int kept);

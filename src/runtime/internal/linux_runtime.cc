@@ -51,6 +51,22 @@ void StepTimer::done(const char* step) {
   last_ = now;
 }
 
+void StepTimer::done(const LaunchCommon& child) {
+  auto begun = last_;
+  std::string name = "clone";
+  auto finish = [&](Clock::time_point now) {
+    steps_.emplace_back("child: " + name, std::chrono::duration_cast<std::chrono::microseconds>(now - begun));
+    begun = now;
+  };
+  for (size_t i = 0; i < child.begun.size(); ++i) {  // the enumeration is in order of execution
+    if (child.begun[i] == 0) continue;
+    finish(Clock::time_point(std::chrono::nanoseconds(child.begun[i])));
+    name = step_name(static_cast<LaunchStep>(i));
+  }
+  last_ = Clock::now();
+  finish(last_);
+}
+
 LinuxRuntime::LinuxRuntime(const HostConfig& config)
     : config_(config),
       storage_(config),

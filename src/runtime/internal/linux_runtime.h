@@ -22,6 +22,8 @@ namespace glovebox::runtime {
 class StepTimer {
  public:
   void done(const char* step);
+  // The steps of a child that has just called exec; the first one begins where the last step ended.
+  void done(const LaunchCommon& child);
   std::vector<std::pair<std::string, std::chrono::microseconds>> take() { return std::move(steps_); }
 
  private:

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/internal/bundle.h"
+
+#include <linux/capability.h>
+
+#include "base/text.h"
+#include "runtime/internal/launch.h"
+
+namespace glovebox::runtime {
+namespace {
+
+std::string quoted(const std::string& text) {
+  std::string out;
+  append_json_string(out, text);
+  return out;
+}
+
+// The container tier's set, by name.
+std::string capability_list() {
+  struct Name {
+    int number;
+    const char* name;
+  };
+  static constexpr Name kNames[] = {{CAP_CHOWN, "CAP_CHOWN"},
+                                    {CAP_DAC_OVERRIDE, "CAP_DAC_OVERRIDE"},
+                                    {CAP_FOWNER, "CAP_FOWNER"},
+                                    {CAP_FSETID, "CAP_FSETID"},
+                                    {CAP_KILL, "CAP_KILL"},
+                                    {CAP_SETGID, "CAP_SETGID"},
+                                    {CAP_SETUID, "CAP_SETUID"},
+                                    {CAP_SETPCAP, "CAP_SETPCAP"},
+                                    {CAP_NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE"},
+                                    {CAP_SETFCAP, "CAP_SETFCAP"}};
+  std::string list;
+  for (const auto& [number, name] : kNames) {
+    if ((kSandboxCapabilities >> number & 1) != 0) list += (list.empty() ? "\"" : ",\"") + std::string(name) + "\"";
+  }
+  return "[" + list + "]";
+}
+
+std::string process_section(const StartSpec& spec) {
+  std::string caps = capability_list();
+  std::string files = std::to_string(spec.limits.open_files);
+  return R"("process":{"user":{"uid":0,"gid":0},"args":["/.glovebox/agent"],"env":[],"cwd":"/","noNewPrivileges":true,)"
+         R"("capabilities":{"bounding":)" + caps + R"(,"effective":)" + caps + R"(,"permitted":)" + caps + "}," +
+         R"("rlimits":[{"type":"RLIMIT_NOFILE","hard":)" + files + R"(,"soft":)" + files + "}]}";
+}
+
+// /tmp is named because the engine would else put a tmpfs there, whose pages count as memory and whose filling ends the sandbox.
+std::string mounts_section(const StartSpec& spec, const BundlePaths& paths) {
+  std::string shm = std::to_string(spec.limits.memory_bytes / 2);
+  return R"("mounts":[{"destination":"/proc","type":"proc","source":"proc"},)"
+         R"({"destination":"/dev","type":"tmpfs","source":"tmpfs"},)"
+         R"({"destination":"/sys","type":"sysfs","source":"sysfs","options":["nosuid","noexec","nodev","ro"]},)"
+         R"({"destination":"/dev/shm","type":"tmpfs","source":"shm","options":["mode=1777","size=)" + shm + R"("]},)"
+         R"({"destination":"/tmp","type":"bind","source":)" + quoted(paths.tmp) + R"(,"options":["bind","rw"]},)"
+         R"({"destination":"/.glovebox/agent","type":"bind","source":)" + quoted(paths.agent) + R"(,"options":["bind","ro"]}])";
+}
+
+}  // namespace
+
+std::string bundle_config(const StartSpec& spec, const BundlePaths& paths) {
+  return R"({"ociVersion":"1.0.2",)" + process_section(spec) + R"(,"root":{"path":)" + quoted(paths.rootfs) +
+         R"(,"readonly":false},"hostname":)" + quoted(spec.hostname.empty() ? spec.id : spec.hostname) + "," +
+         mounts_section(spec, paths) +
+         R"(,"linux":{"namespaces":[{"type":"pid"},{"type":"network"},{"type":"ipc"},{"type":"uts"},{"type":"mount"}]}})";
+}
+
+}  // namespace glovebox::runtime
