@@ -125,6 +125,8 @@ void spawn(const Executor& executor, std::string_view name, Awaitable<void> task
   });
 }
 
+Awaitable<Executor> this_executor() { co_return co_await asio::this_coro::executor; }
+
 int live_tasks() { return live_task_count; }
 
 }  // namespace glovebox

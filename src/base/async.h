@@ -78,6 +78,8 @@ class Notifier {
 // The caller keeps ownership of `fd`, which stays open at least as long as the wait.
 Awaitable<bool> wait_readable(int fd, Deadline deadline = Deadline::max());
 
+Awaitable<Executor> this_executor();
+
 // Starts a coroutine on `executor` that nobody awaits. An exception that escapes is logged under `name`.
 void spawn(const Executor& executor, std::string_view name, Awaitable<void> task);
 

@@ -74,6 +74,11 @@ class ManagerImpl : public Manager {
     });
   }
 
+  std::optional<runtime::Tier> auto_tier(const Caller& caller) const override {
+    const auto runtime = choose_runtime(caller, CreateSpec());
+    return runtime ? std::optional((*runtime)->tier()) : std::nullopt;
+  }
+
   Result<void> load() override;
   Awaitable<void> recover() override;
   Awaitable<void> end_all(std::string reason) override;

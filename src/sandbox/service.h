@@ -252,6 +252,8 @@ class SandboxService {
     runtime::Capability capability;
   };
   virtual const std::vector<RuntimeInfo>& runtimes() const = 0;   // strongest first
+  // What `auto` means for this caller; empty when no tier works.
+  virtual std::optional<runtime::Tier> auto_tier(const Caller& caller) const = 0;
   virtual bool template_in_use(const std::string& version) const = 0;
 };
 

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "api/call.h"
+#include "api/v1/v1.h"
+#include "http/json.h"
+
+// Shared by the files of this dialect.
+namespace glovebox::api::v1 {
+
+constexpr size_t kMaxJsonBody = 4 << 20;
+constexpr std::chrono::seconds kKeepalive{15};
+constexpr size_t kPieceBytes = 256 << 10;
+
+void add_sandbox_routes(http::Router& router, const Parts& parts);
+void add_execution_routes(http::Router& router, const Parts& parts);
+void add_file_routes(http::Router& router, const Parts& parts);
+void add_other_routes(http::Router& router, const Parts& parts);
+
+// The request's body as a JSON object; none at all reads as {} when it may.
+Async<boost::json::value> read_json(Call& call, bool may_be_empty = false);
+Result<size_t> query_limit(const http::Request& request);  // 1 … 1000, default 100
+
+// Sends `chunk`-wise output of an execution over an accepted WebSocket until its end or the client's.
+Async<void> attach(Call& call, sandbox::ExecutionPtr execution, uint64_t cursor);
+
+// "KILL", "SIGKILL", "9" or a number. kInvalidArgument.
+Result<int> parse_signal(json::Reader& reader, std::string_view field);
+
+// Chunks whose text is whole characters: a chunk that is not UTF-8 is split so that only the odd bytes go as base64. The last
+// chunk's unfinished character is left out unless `final`.
+std::vector<sandbox::Chunk> by_characters(std::vector<sandbox::Chunk> chunks, bool final);
+
+}  // namespace glovebox::api::v1

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <boost/json.hpp>
+
+#include "api/v1/internal.h"
+#include "api/v1/views.h"
+
+namespace glovebox::api::v1 {
+namespace bj = boost::json;
+using sandbox::Millis;
+
+Async<bj::value> read_json(Call& call, bool may_be_empty) {
+  GB_CO_TRY(const std::string text, co_await call.exchange.body.read_all(kMaxJsonBody));
+  if (text.empty() && may_be_empty) co_return bj::value(bj::object());
+  co_return json::parse_object(text);
+}
+
+Result<size_t> query_limit(const http::Request& request) {
+  GB_TRY(const int64_t limit, query_int(request, "limit", 1, 1000, 100));
+  return static_cast<size_t>(limit);
+}
+
+namespace {
+
+constexpr int64_t kYearMs = 365LL * 24 * 3600 * 1000;
+
+Result<void> read_limits(json::Reader& root, sandbox::CreateSpec* spec) {
+  GB_TRY(auto limits, root.object("limits"));
+  const auto mebibytes = [](std::optional<int64_t> mb) {
+    return mb ? std::optional<uint64_t>(static_cast<uint64_t>(*mb) << 20) : std::nullopt;
+  };
+  constexpr int64_t kMaxMb = 1LL << 40;  // the operator's caps decide below this
+  GB_TRY(spec->cpus, limits.number("cpus", 0.05, 4096).optional());
+  GB_TRY(const auto memory, limits.integer("memory_mb", 1, kMaxMb).optional());
+  GB_TRY(const auto disk, limits.integer("disk_mb", 1, kMaxMb).optional());
+  GB_TRY(const auto processes, limits.integer("processes", 1, kMaxMb).optional());
+  GB_TRY(const auto files, limits.integer("open_files", 1, kMaxMb).optional());
+  GB_TRYV(limits.done());
+  spec->memory_bytes = mebibytes(memory);
+  spec->disk_bytes = mebibytes(disk);
+  if (processes) spec->processes = static_cast<uint64_t>(*processes);
+  if (files) spec->open_files = static_cast<uint64_t>(*files);
+  return {};
+}
+
+Result<sandbox::CreateSpec> read_create(const bj::value& body) {
+  json::Reader r(body);
+  sandbox::CreateSpec spec;
+  GB_TRY(spec.template_name, r.string("template", 1, 200).or_default("base"));
+  GB_TRY(const auto tier, r.one_of("runtime", {"auto", "microvm", "gvisor", "container"}).or_default("auto"));
+  spec.tier = runtime::tier_from_name(tier);
+  GB_TRYV(read_limits(r, &spec));
+  GB_TRY(spec.env, r.string_map("env", 1000).or_default({}));
+  GB_TRY(spec.metadata, r.string_map("metadata", 64).or_default({}));
+  GB_TRY(spec.user, r.string("user", 1, 64).or_default(""));
+  GB_TRY(spec.workdir, r.string("workdir", 1, 4095).or_default(""));
+  GB_TRY(const auto lifetime, r.integer("lifetime_ms", 0, kYearMs).optional());
+  if (lifetime) spec.lifetime = Millis(*lifetime);
+  GB_TRY(const auto idle, r.integer("idle_timeout_ms", 0, kYearMs).or_default(0));
+  spec.idle_timeout = Millis(idle);
+  GB_TRY(auto network, r.object("network"));
+  GB_TRYV(network.one_of("egress", {"none"}).optional());
+  GB_TRYV(network.done());
+  GB_TRYV(r.done());
+  return spec;
+}
+
+Async<void> create(const Parts& parts, Call& call) {
+  GB_CO_TRY(const auto body, co_await read_json(call, true));
+  GB_CO_TRY(auto spec, read_create(body));
+  GB_CO_TRY(const auto info, co_await parts.service->create(call.caller, std::move(spec)));
+  auto headers = call.headers();
+  headers.emplace_back("Content-Type", "application/json");
+  headers.emplace_back("Location", "/v1/sandboxes/" + info.id);
+  Result<void> sent = fail(Code::kCancelled, "the client went away while its sandbox started");
+  if (!call.exchange.client_gone()) sent = co_await call.exchange.response.send(201, std::move(headers), json::to_text(view(info)));
+  // Nobody knows its id: it would only run out its lifetime.
+  if (!sent) (void)co_await parts.service->kill(call.caller, info.id);
+  co_return sent;
+}
+
+Result<sandbox::ListFilter> read_filter(const http::Request& request) {
+  GB_TRYV(check_query(request, {"state", "limit", "cursor", "metadata."}));
+  sandbox::ListFilter filter;
+  GB_TRY(filter.limit, query_limit(request));
+  filter.cursor = request.query_value("cursor").value_or("");
+  constexpr std::string_view kMetadata = "metadata.";
+  for (const auto& [name, value] : request.query) {
+    if (name.starts_with(kMetadata)) filter.metadata[name.substr(kMetadata.size())] = value;
+    if (name != "state") continue;
+    const auto state = sandbox::state_from_name(value);
+    if (!state) return fail(Code::kInvalidArgument, "state: must be creating, ready, paused, ending or ended", {{"field", "state"}});
+    filter.states.push_back(*state);
+  }
+  return filter;
+}
+
+Async<void> list(const Parts& parts, Call& call) {
+  GB_CO_TRY(const auto filter, read_filter(call.request()));
+  GB_CO_TRY(const auto page, parts.service->list(call.caller, filter));
+  bj::array items;
+  for (const auto& info : page.items) items.push_back(view(info));
+  co_return co_await call.send_json(200, json::to_text(bj::object{{"sandboxes", std::move(items)}, {"next_cursor", page_cursor(page.next_cursor)}}));
+}
+
+Async<void> update(const Parts& parts, Call& call) {
+  GB_CO_TRY(const auto body, co_await read_json(call));
+  json::Reader r(body);
+  sandbox::Update update;
+  GB_CO_TRY(const auto lifetime, r.integer("lifetime_ms", 0, kYearMs).optional());
+  GB_CO_TRY(const auto idle, r.integer("idle_timeout_ms", 0, kYearMs).optional());
+  GB_CO_TRY(update.metadata, r.string_map("metadata", 64).optional());
+  GB_CO_TRYV(r.done());
+  if (lifetime) update.lifetime = Millis(*lifetime);
+  if (idle) update.idle_timeout = Millis(*idle);
+  GB_CO_TRY(const auto info, co_await parts.service->update(call.caller, call.param("id"), std::move(update)));
+  co_return co_await call.send_json(200, json::to_text(view(info)));
+}
+
+Async<void> stats(const Parts& parts, Call& call) {
+  GB_CO_TRY(const auto u, co_await parts.service->usage(call.caller, call.param("id")));
+  const bj::object out{{"cpu_ms", u.cpu_us / 1000},         {"memory_bytes", u.memory_bytes}, {"memory_peak_bytes", u.memory_peak_bytes},
+                       {"disk_bytes", u.disk_bytes},        {"processes", u.processes},       {"oom_kills", u.oom_kills}};
+  co_return co_await call.send_json(200, json::to_text(out));
+}
+
+}  // namespace
+
+void add_sandbox_routes(http::Router& router, const Parts& parts) {
+  const auto& keys = *parts.keys;
+  add_route(router, keys, "POST", "/v1/sandboxes", [&parts](Call& call) { return create(parts, call); });
+  add_route(router, keys, "GET", "/v1/sandboxes", [&parts](Call& call) { return list(parts, call); });
+  add_route(router, keys, "GET", "/v1/sandboxes/{id}", [&parts](Call& call) -> Async<void> {
+    GB_CO_TRY(const auto info, parts.service->get(call.caller, call.param("id")));
+    co_return co_await call.send_json(200, json::to_text(view(info)));
+  });
+  add_route(router, keys, "PATCH", "/v1/sandboxes/{id}", [&parts](Call& call) { return update(parts, call); });
+  add_route(router, keys, "DELETE", "/v1/sandboxes/{id}", [&parts](Call& call) -> Async<void> {
+    GB_CO_TRY(const auto killed, co_await parts.service->kill(call.caller, call.param("id")));
+    auto out = view(killed.info);
+    out["already_ended"] = killed.already_ended;
+    co_return co_await call.send_json(200, json::to_text(out));
+  });
+  add_route(router, keys, "GET", "/v1/sandboxes/{id}/stats", [&parts](Call& call) { return stats(parts, call); });
+}
+
+}  // namespace glovebox::api::v1
