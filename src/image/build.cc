@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <set>
 
 #include "base/log.h"
@@ -20,6 +21,7 @@
 #include "image/helper.h"
 #include "image/helper_modes.h"
 #include "image/jail.h"
+#include "image/packages.h"
 
 namespace glovebox::image {
 namespace {
@@ -123,24 +125,6 @@ Result<void> run_mmdebstrap(const std::vector<std::string>& command, const Stagi
   return done;
 }
 
-// /var/lib/dpkg/status of the new root, which our own dpkg wrote.
-std::vector<Package> installed_packages(const std::string& status) {
-  std::vector<Package> out;
-  Package p;
-  bool is_installed = false;
-  for (const auto& line : split(status + "\n", '\n')) {
-    if (line.rfind("Package: ", 0) == 0) p.name = line.substr(9);
-    if (line.rfind("Version: ", 0) == 0) p.version = line.substr(9);
-    if (line.rfind("Architecture: ", 0) == 0) p.architecture = line.substr(14);
-    if (line.rfind("Status: ", 0) == 0) is_installed = line == "Status: install ok installed" || line == "Status: hold ok installed";
-    if (!line.empty()) continue;
-    if (!p.name.empty() && is_installed) out.push_back(std::move(p));
-    p = {};
-    is_installed = false;
-  }
-  return out;
-}
-
 std::vector<std::string> suites_of(const std::vector<std::string>& sources) {
   std::vector<std::string> out;
   for (const auto& line : sources) {
@@ -209,6 +193,7 @@ Result<Manifest> build_debian(const Recipe& recipe, const BuildOptions& options,
   // apt fetches as its own user, who has to reach the directory below.
   if (::chmod(staging.path().c_str(), 0711) != 0) return fail_errno("set mode of " + staging.path());
 
+  const time_t start = ::time(nullptr);
   report(progress, "resolve", 90, "reading the package lists of " + suite);
   const auto acquire = proxy_options(acquire_options(output_of("apt-config dump 2>/dev/null", false)));
   GB_TRYV(run_mmdebstrap(mmdebstrap_command(recipe, suite, sources, acquire, cache, root), staging, cache, progress));
@@ -217,13 +202,13 @@ Result<Manifest> build_debian(const Recipe& recipe, const BuildOptions& options,
 
   report(progress, "image", 8, "packing the image");
   GB_TRY(const auto root_fd, open_directory(root));
-  GB_TRYV(run_helper_job({kModeFinish, {recipe.name}, {root_fd.get()}}, [](std::string_view) {}));
+  GB_TRYV(run_helper_job({kModeFinish, {recipe.name, std::to_string(start)}, {root_fd.get()}}, [](std::string_view) {}));
   GB_TRYV(pack_image(staging, false));
 
   Manifest m;
   m.kind = "debian";
   m.config = recipe.config;
-  m.packages = installed_packages(status);
+  m.packages = parse_dpkg_status(status);
   m.inputs = inputs_digest(recipe, options);
   m.suites = suites_of(sources);
   m.tools = {{"builder", std::string(kBuilder)},

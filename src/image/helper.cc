@@ -49,7 +49,8 @@ Result<void> remove_leftovers() {
                            "/var/cache/debconf/config.dat-old", "/var/cache/ldconfig/aux-cache", "/var/log/apt",
                            "/var/log/dpkg.log", "/var/log/alternatives.log", "/var/log/bootstrap.log", "/var/lib/dpkg/status-old",
                            "/var/lib/dpkg/available", "/var/lib/dbus/machine-id", "/var/lib/systemd/random-seed", "/etc/passwd-",
-                           "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/etc/subuid-", "/etc/subgid-"}) {
+                           "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/etc/subuid-", "/etc/subgid-",
+                           "/dev", "/run", "/tmp"}) {
     GB_TRYV(remove_tree(path));
   }
   for (const char* path : {"/etc/apt/sources.list.d", "/var/lib/apt/lists/partial", "/var/cache/apt/archives/partial"}) {
@@ -87,15 +88,17 @@ Result<void> helper_debian(const std::vector<std::string>& arguments) {
 }
 
 Result<void> helper_finish(const std::vector<std::string>& arguments) {
-  if (arguments.size() != 1) return fail(Code::kInvalidArgument, "finish wants a recipe");
+  const auto start = arguments.size() == 2 ? parse_int(arguments[1]) : std::nullopt;
+  if (!start) return fail(Code::kInvalidArgument, "finish wants a recipe and a time");
   GB_TRY(const auto recipe, load_recipe(arguments[0]));
   GB_TRY(const auto root, detach_directory(3));
   return run_in_jail({}, [&]() -> Result<void> {
     GB_TRYV(enter_root(root));
-    GB_TRYV(add_skeleton());
     GB_TRYV(remove_leftovers());
+    GB_TRYV(add_skeleton());
     GB_TRYV(add_nodes(recipe.nodes));
-    return remove_listed(recipe);
+    GB_TRYV(remove_listed(recipe));
+    return settle_times(*start);
   });
 }
 

@@ -2,9 +2,11 @@
 #include "image/skeleton.h"
 
 #include <fcntl.h>
+#include <fts.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 
@@ -17,6 +19,7 @@ namespace {
 
 constexpr size_t kMaxAccountFile = 1 << 20;
 constexpr unsigned kUserId = 1000;
+constexpr time_t kSettledTime = 1'735'689'600;  // 2025-01-01
 
 bool is_directory(const std::string& path) {
   struct stat st;
@@ -108,11 +111,27 @@ Result<void> add_skeleton() {
   GB_TRYV(directory("/workspace", 0755, kUserId, kUserId, true));
   GB_TRYV(add_users());
   GB_TRYV(add_shell_files());
+  if (!path_exists("/etc/mtab") && ::symlink("../proc/self/mounts", "/etc/mtab") != 0) return fail_errno("link /etc/mtab");
   // Bound over or written when a sandbox starts, and never a link out of /etc.
   GB_TRYV(regular_file("/etc/resolv.conf", "", 0644, 0, 0));
   GB_TRYV(regular_file("/etc/hostname", "sandbox\n", 0644, 0, 0));
   GB_TRYV(regular_file("/etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n", 0644, 0, 0));
   return regular_file("/etc/machine-id", "", 0444, 0, 0);
+}
+
+Result<void> settle_times(time_t start) {
+  char top[] = "/";
+  char* const roots[] = {top, nullptr};
+  FTS* walk = ::fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_XDEV, nullptr);
+  if (walk == nullptr) return fail_errno("walk the image");
+  Result<void> result;
+  while (const FTSENT* e = ::fts_read(walk)) {
+    if (e->fts_info == FTS_DP || e->fts_info == FTS_DNR || e->fts_info == FTS_NS || e->fts_statp->st_mtime < start) continue;
+    const timespec times[2] = {{kSettledTime, 0}, {kSettledTime, 0}};
+    if (::utimensat(AT_FDCWD, e->fts_accpath, times, AT_SYMLINK_NOFOLLOW) != 0) result = fail_errno("set times in the image");
+  }
+  ::fts_close(walk);
+  return result;
 }
 
 Result<void> add_nodes(const std::vector<RecipeNode>& nodes) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ctime>
 #include <vector>
 
 #include "base/result.h"
@@ -11,6 +12,8 @@
 namespace glovebox::image {
 
 Result<void> add_skeleton();
+// What changed since `start` gets one fixed time, so that the same inputs give the same image whenever they are built.
+Result<void> settle_times(time_t start);
 Result<void> add_nodes(const std::vector<RecipeNode>& nodes);
 
 }  // namespace glovebox::image
