@@ -2,6 +2,7 @@
 #include "api/lizard/lines.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 

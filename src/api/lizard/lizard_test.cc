@@ -138,8 +138,8 @@ TEST(LizardLines, AreCutWhereverTheChunksEnd) {
 
 TEST(LizardLines, LongLinesComeInWholeCharacters) {
   LineCutter cutter(4);
-  Lines lines = cutter.take("ab\xe4\xb8\xad" "cdefg\n");
-  EXPECT_EQ(lines, (Lines{"ab", "\xe4\xb8\xad" "c", "defg", ""}));
+  Lines lines = cutter.take("ab\xe4\xb8\xad" "cdefgh\n");
+  EXPECT_EQ(lines, (Lines{"ab", "\xe4\xb8\xad" "c", "defg", "h"}));
   LineCutter invalid(2);
   EXPECT_EQ(invalid.take("\x80\x80\x80"), (Lines{"\x80\x80"})) << "bytes that are no text must not stop it";
 }
@@ -193,7 +193,7 @@ TEST(LizardWrite, Base64IsReadInPieces) {
   std::string back;
   for (auto piece = reader.read(); piece && !piece->empty(); piece = reader.read()) back += *piece;
   EXPECT_EQ(back, bytes);
-  for (const std::string bad : {std::string("%%%%"), std::string(256 << 10, 'A') + "!", "QQ==" + std::string(256 << 10, 'A')}) {
+  for (const std::string& bad : {std::string("%%%%"), std::string(256 << 10, 'A') + "!", "QQ==" + std::string(256 << 10, 'A')}) {
     Base64Reader broken(bad);
     auto piece = broken.read();
     while (piece && !piece->empty()) piece = broken.read();
