@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "programs/glovebox/config_file.h"
+
+#include <functional>
+#include <map>
+
+#define TOML_EXCEPTIONS 0
+#include <toml++/toml.h>
+
+namespace glovebox {
+namespace {
+
+using Setter = std::function<std::string(const toml::node&)>;  // returns what is wrong, or nothing
+
+Setter integer(int64_t min, int64_t max, std::function<void(int64_t)> set) {
+  return [=](const toml::node& node) -> std::string {
+    const auto value = node.value_exact<int64_t>();
+    if (!value || *value < min || *value > max) {
+      return "must be an integer between " + std::to_string(min) + " and " + std::to_string(max);
+    }
+    set(*value);
+    return {};
+  };
+}
+
+Setter milliseconds(std::chrono::milliseconds* field) {
+  return integer(0, 365LL * 24 * 3600 * 1000, [field](int64_t v) { *field = std::chrono::milliseconds(v); });
+}
+
+Setter cpus(double* field) {
+  return [field](const toml::node& node) -> std::string {
+    const auto value = node.value<double>();
+    if (!value || !(*value >= 0.05 && *value <= 4096)) return "must be a number between 0.05 and 4096";
+    *field = *value;
+    return {};
+  };
+}
+
+Setter mebibytes(uint64_t* field) {
+  return integer(16, 1LL << 30, [field](int64_t v) { *field = static_cast<uint64_t>(v) << 20; });
+}
+Setter count(uint64_t* field, int64_t min) {
+  return integer(min, 1LL << 22, [field](int64_t v) { *field = static_cast<uint64_t>(v); });
+}
+
+Setter tier(std::optional<runtime::Tier>* field) {
+  return [field](const toml::node& node) -> std::string {
+    const auto name = node.value_exact<std::string>();
+    *field = name ? runtime::tier_from_name(*name) : std::nullopt;
+    return name && (*field || *name == "auto") ? "" : "must be auto, microvm, gvisor or container";
+  };
+}
+
+void add_limits(std::map<std::string, Setter>* keys, const std::string& section, runtime::Limits* limits) {
+  (*keys)[section + ".cpus"] = cpus(&limits->cpus);
+  (*keys)[section + ".memory_mb"] = mebibytes(&limits->memory_bytes);
+  (*keys)[section + ".disk_mb"] = mebibytes(&limits->disk_bytes);
+  (*keys)[section + ".processes"] = count(&limits->processes, 8);
+  (*keys)[section + ".open_files"] = count(&limits->open_files, 64);
+}
+
+std::map<std::string, Setter> known_keys(sandbox::Config* c) {
+  std::map<std::string, Setter> keys{
+      {"max_sandboxes", integer(1, 100'000, [c](int64_t v) { c->max_sandboxes = static_cast<size_t>(v); })},
+      {"parallel_starts", integer(1, 64, [c](int64_t v) { c->parallel_starts = static_cast<int>(v); })},
+      {"default_runtime", tier(&c->default_runtime)},
+      {"default_lifetime_ms", milliseconds(&c->default_lifetime)},
+      {"max_lifetime_ms", milliseconds(&c->max_lifetime)},
+      {"retention_ms", milliseconds(&c->retention)},
+      {"start_timeout_ms", milliseconds(&c->start_timeout)},
+      {"freeze_after_ms", milliseconds(&c->freeze_after)},
+      {"execution_output_mb", integer(1, 1 << 20, [c](int64_t v) { c->output_file_bytes = static_cast<uint64_t>(v) << 20; })},
+      {"kept_executions", integer(1, 100'000, [c](int64_t v) { c->kept_executions = static_cast<size_t>(v); })},
+  };
+  add_limits(&keys, "default_limits", &c->default_limits);
+  add_limits(&keys, "max_limits", &c->max_limits);
+  return keys;
+}
+
+std::string place(const std::string& path, const toml::source_region& source) {
+  return path + ":" + std::to_string(source.begin.line) + ":" + std::to_string(source.begin.column);
+}
+
+Result<void> apply(const std::string& path, const std::string& prefix, const toml::table& table,
+                   const std::map<std::string, Setter>& keys) {
+  for (const auto& [key, node] : table) {
+    const std::string name = prefix + std::string(key.str());
+    const auto setter = keys.find(name);
+    const bool is_section = keys.lower_bound(name + ".") != keys.end() && keys.lower_bound(name + ".")->first.starts_with(name + ".");
+    if (node.is_table() && is_section) {
+      GB_TRYV(apply(path, name + ".", *node.as_table(), keys));
+      continue;
+    }
+    const std::string wrong = setter == keys.end() ? "is not a known key" : setter->second(node);
+    if (!wrong.empty()) return fail(Code::kInvalidArgument, place(path, key.source()) + ": " + name + " " + wrong, {{"field", name}});
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> read_config_file(const std::string& path, sandbox::Config* config) {
+  const toml::parse_result parsed = toml::parse_file(path);
+  if (!parsed) {
+    return fail(Code::kInvalidArgument, place(path, parsed.error().source()) + ": " + std::string(parsed.error().description()));
+  }
+  return apply(path, "", parsed.table(), known_keys(config));
+}
+
+}  // namespace glovebox

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "sandbox/config.h"
+
+namespace glovebox {
+
+// Reads the operator's TOML file over `config`. Unknown keys, wrong types and values out of range are kInvalidArgument with
+// file, line and column. docs/reference/config.md lists the keys.
+Result<void> read_config_file(const std::string& path, sandbox::Config* config);
+
+}  // namespace glovebox

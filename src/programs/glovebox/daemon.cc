@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "programs/glovebox/daemon.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+
+#include <boost/asio/io_context.hpp>
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "api/lizard/lizard.h"
+#include "api/v1/v1.h"
+#include "base/log.h"
+#include "http/router.h"
+#include "programs/glovebox/assets.h"
+#include "programs/glovebox/config_file.h"
+#include "programs/glovebox/instance.h"
+#include "sandbox/manager.h"
+
+namespace glovebox {
+namespace {
+
+constexpr std::chrono::seconds kStopTimeout{10};
+constexpr int kBlockingThreads = 12;
+
+// A data directory belongs to one daemon at a time.
+Result<UniqueFd> lock_data_dir(const std::string& data_dir) {
+  const std::string path = data_dir + "/daemon.lock";
+  UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock) return fail_errno(path);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return fail(Code::kAlreadyExists, data_dir + ": another daemon uses this data directory; see its daemon.json");
+  }
+  return lock;
+}
+
+Result<void> make_directories(const std::string& data_dir) {
+  for (const char* name : {"", "/sandboxes", "/spool", "/templates"}) {
+    std::error_code ec;
+    std::filesystem::create_directories(data_dir + name, ec);
+    if (ec) return fail(errno_code(ec.value()), data_dir + name + ": " + ec.message());
+  }
+  if (::chmod(data_dir.c_str(), 0711) != 0) return fail_errno(data_dir);
+  for (const char* name : {"/sandboxes", "/spool"}) {
+    if (::chmod((data_dir + name).c_str(), 0700) != 0) return fail_errno(data_dir + name);
+  }
+  return {};
+}
+
+Result<sandbox::Config> read_config(const DaemonOptions& options, const std::string& data_dir) {
+  sandbox::Config config;
+  config.data_dir = data_dir;
+  // More CPUs than the host has cannot be given.
+  config.max_limits.cpus = std::max(1u, std::thread::hardware_concurrency());
+  config.default_limits.cpus = std::min(config.default_limits.cpus, config.max_limits.cpus);
+  const std::string standard = data_dir + "/config.toml";
+  const std::string path = !options.config_file.empty() ? options.config_file : std::filesystem::exists(standard) ? standard : "";
+  if (!path.empty()) GB_TRYV(read_config_file(path, &config));
+  if (!options.default_runtime.empty() && options.default_runtime != "auto") {
+    config.default_runtime = runtime::tier_from_name(options.default_runtime);
+    if (!config.default_runtime) return fail(Code::kInvalidArgument, "--default-runtime: no tier is named " + options.default_runtime);
+  }
+  return config;
+}
+
+std::map<std::string, double> shown_limits(const sandbox::Config& c) {
+  const auto mb = [](uint64_t bytes) { return static_cast<double>(bytes >> 20); };
+  return {{"max_sandboxes", static_cast<double>(c.max_sandboxes)},
+          {"default_cpus", c.default_limits.cpus},
+          {"default_memory_mb", mb(c.default_limits.memory_bytes)},
+          {"default_disk_mb", mb(c.default_limits.disk_bytes)},
+          {"default_processes", static_cast<double>(c.default_limits.processes)},
+          {"max_cpus", c.max_limits.cpus},
+          {"max_memory_mb", mb(c.max_limits.memory_bytes)},
+          {"max_disk_mb", mb(c.max_limits.disk_bytes)},
+          {"max_processes", static_cast<double>(c.max_limits.processes)},
+          {"default_lifetime_ms", static_cast<double>(c.default_lifetime.count())},
+          {"max_lifetime_ms", static_cast<double>(c.max_lifetime.count())},
+          {"retention_ms", static_cast<double>(c.retention.count())},
+          {"execution_output_mb", mb(c.output_file_bytes)}};
+}
+
+// {"url": …, "pid": …}: how local programs find the daemon of a data directory.
+Result<void> write_daemon_file(const std::string& data_dir, const std::string& address) {
+  const std::string path = data_dir + "/daemon.json", aside = path + ".new";
+  const std::string url = address.starts_with("unix:") ? address : "http://" + address;
+  const std::string text = "{\"url\":\"" + url + "\",\"pid\":" + std::to_string(::getpid()) + "}\n";
+  UniqueFd file(::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file || ::write(file.get(), text.data(), text.size()) < 0 || ::rename(aside.c_str(), path.c_str()) != 0) return fail_errno(path);
+  return {};
+}
+
+class Daemon {
+ public:
+  explicit Daemon(const DaemonOptions& options) : options_(options) {}
+  Result<void> start();
+  Result<void> run();
+
+ private:
+  Result<void> start_store();
+  Result<void> start_manager();
+  Result<void> listen();
+  Awaitable<void> serve();
+  Awaitable<void> stop();
+
+  const DaemonOptions& options_;
+  sandbox::Config config_;
+  UniqueFd lock_, signals_;
+  std::unique_ptr<store::Store> store_;
+  std::unique_ptr<tenant::Keys> keys_;
+  std::unique_ptr<image::Templates> templates_;
+  boost::asio::io_context loop_{1};
+  // Last of what coroutines use, so that its threads end before what they touch.
+  std::unique_ptr<sandbox::Manager> manager_;
+  std::unique_ptr<BlockingPool> pool_;
+  api::v1::Parts parts_;
+  http::Router router_;
+  std::unique_ptr<http::Server> server_;
+  bool stopping_ = false;
+};
+
+Result<void> Daemon::start() {
+  std::error_code ec;
+  const std::string data_dir = std::filesystem::absolute(options_.data_dir, ec).lexically_normal().string();
+  GB_TRYV(make_directories(data_dir));
+  GB_TRY(lock_, lock_data_dir(data_dir));
+  GB_TRY(config_, read_config(options_, data_dir));
+  sigset_t wanted;
+  ::sigemptyset(&wanted);
+  for (const int signal : {SIGTERM, SIGINT}) ::sigaddset(&wanted, signal);
+  if (::pthread_sigmask(SIG_BLOCK, &wanted, nullptr) != 0) return fail_errno("block signals");
+  signals_ = UniqueFd(::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
+  ::signal(SIGPIPE, SIG_IGN);
+  GB_TRYV(runtime::enter_private_namespace());
+  GB_TRYV(start_store());
+  GB_TRYV(start_manager());
+  return listen();
+}
+
+Result<void> Daemon::start_store() {
+  GB_TRY(store_, store::open_sqlite(config_.data_dir + "/glovebox.db"));
+  keys_ = std::make_unique<tenant::Keys>(store_.get());
+  templates_ = std::make_unique<image::Templates>(config_.data_dir);
+  return keys_->load(config_.data_dir + "/admin.key");
+}
+
+Result<void> Daemon::start_manager() {
+  GB_TRY(const auto host, prepare_host(config_.data_dir, options_.runsc));
+  pool_ = std::make_unique<BlockingPool>(kBlockingThreads);
+  sandbox::ManagerParts parts;
+  parts.executor = loop_.get_executor();
+  parts.pool = pool_.get();
+  parts.store = store_.get();
+  parts.templates = templates_.get();
+  parts.runtimes = make_runtimes(host);
+  GB_TRY(parts.capabilities, probe_runtimes(host, parts.runtimes));
+  for (const auto& [tier, capability] : parts.capabilities) {
+    log::info("runtime.probed", {{"runtime", runtime::tier_name(tier)}, {"usable", capability.usable}, {"engine", capability.engine},
+                                 {"problem", capability.problem}});
+  }
+  manager_ = sandbox::Manager::create(config_, std::move(parts));
+  return manager_->load();
+}
+
+Result<void> Daemon::listen() {
+  parts_.service = manager_.get();
+  parts_.keys = keys_.get();
+  parts_.templates = templates_.get();
+  parts_.pool = pool_.get();
+  parts_.executor = loop_.get_executor();
+  parts_.version = GLOVEBOX_VERSION;
+  parts_.data_dir = config_.data_dir;
+  parts_.limits = shown_limits(config_);
+  parts_.openapi_json = std::string(embedded_openapi_json());
+  parts_.not_ready = [this]() -> std::string { return stopping_ ? "the daemon is stopping" : ""; };
+  api::v1::add_routes(router_, parts_);
+  api::lizard::add_lizard_routes(router_, *manager_, *keys_);
+  http::ServerConfig server;
+  server.listen = options_.listen;
+  auto handler = [this](http::Exchange& exchange) -> Awaitable<void> { return router_.handle(exchange); };
+  GB_TRY(server_, http::Server::listen(loop_.get_executor(), server, handler));
+  return {};
+}
+
+Awaitable<void> Daemon::serve() {
+  co_await manager_->recover();
+  auto told = write_daemon_file(config_.data_dir, server_->address());
+  if (!told) log::error("daemon.file_not_written", {{"message", told.error().message}});
+  log::info("daemon.ready", {{"listen", server_->address()}, {"version", GLOVEBOX_VERSION}, {"data_dir", config_.data_dir}});
+  if (options_.on_ready) options_.on_ready(server_->port());
+  co_await wait_readable(signals_.get());
+  co_await stop();
+}
+
+Awaitable<void> Daemon::stop() {
+  stopping_ = true;
+  log::info("daemon.stopping", {{"end_sandboxes", options_.end_sandboxes}});
+  // Calls that wait on a sandbox finish sooner when it ends, so sandboxes go first when they are to go at all.
+  if (options_.end_sandboxes) co_await manager_->end_all("killed");
+  co_await server_->stop(after(kStopTimeout));
+  std::error_code ec;
+  std::filesystem::remove(config_.data_dir + "/daemon.json", ec);
+  loop_.stop();
+}
+
+Result<void> Daemon::run() {
+  spawn(loop_.get_executor(), "daemon", serve());
+  loop_.run();
+  // Blocking work that is under way ends first, then what it uses.
+  pool_.reset();
+  log::info("daemon.stopped");
+  return {};
+}
+
+log::Level level_from(const std::string& name) {
+  if (name == "debug") return log::Level::kDebug;
+  if (name == "warn") return log::Level::kWarn;
+  if (name == "error") return log::Level::kError;
+  return log::Level::kInfo;
+}
+
+}  // namespace
+
+int run_daemon(const DaemonOptions& options) {
+  log::set_level(level_from(options.log_level));
+  log::set_json(options.json_logs);
+  auto daemon = std::make_unique<Daemon>(options);
+  auto started = daemon->start();
+  if (started) started = daemon->run();
+  if (!started) {
+    log::error("daemon.failed", {{"code", info(started.error().code).name}, {"message", started.error().message}});
+    return 1;
+  }
+  // The store writes what is queued when it goes; coroutines that were still waiting go with the loop.
+  return 0;
+}
+
+}  // namespace glovebox
