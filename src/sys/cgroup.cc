@@ -141,10 +141,13 @@ Result<void> CgroupTree::create(const std::string& name, const CgroupLimits& lim
 Result<void> CgroupTree::limit_v1(const std::string& name, const CgroupLimits& limits) const {
   std::string memory = directory("memory", name);
   std::string bytes = std::to_string(limits.memory_bytes);
-  GB_TRYV(write_file(memory + "/memory.limit_in_bytes", bytes));
-  // Absent where the kernel does not account swap; then swapping is prevented by swappiness alone.
+  // Absent where the kernel does not account swap; then swapping is prevented by swappiness alone. It may never be below the plain
+  // limit, so it is lifted first.
   std::string with_swap = memory + "/memory.memsw.limit_in_bytes";
-  if (sys::exists(with_swap)) GB_TRYV(write_file(with_swap, bytes));
+  bool accounts_swap = sys::exists(with_swap);
+  if (accounts_swap) GB_TRYV(write_file(with_swap, "-1"));
+  GB_TRYV(write_file(memory + "/memory.limit_in_bytes", bytes));
+  if (accounts_swap) GB_TRYV(write_file(with_swap, bytes));
   GB_TRYV(write_file(memory + "/memory.swappiness", "0"));
   GB_TRYV(write_file(directory("pids", name) + "/pids.max", std::to_string(limits.processes)));
   std::string cpu = directory("cpu", name);
@@ -285,20 +288,6 @@ std::vector<std::string> CgroupTree::names() const {
     }
   }
   return {found.begin(), found.end()};
-}
-
-bool CgroupTree::holds(const std::string& name, pid_t pid) const {
-  auto text = read_file("/proc/" + std::to_string(pid) + "/cgroup");
-  if (!text) return false;
-  std::string suffix = "/" + parent_ + "/" + name;
-  for (const auto& line : split(*text, '\n')) {
-    auto colon = line.rfind(':');
-    if (colon == std::string::npos) continue;
-    std::string path = line.substr(colon + 1);
-    if (path.size() > 10 && path.ends_with(" (deleted)")) path.resize(path.size() - 10);
-    if (path == suffix || path.starts_with(suffix + "/")) return true;
-  }
-  return false;
 }
 
 }  // namespace glovebox::sys

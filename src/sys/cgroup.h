@@ -63,8 +63,6 @@ class CgroupTree {
   void remove_parents() const;
 
   std::vector<std::string> names() const;  // groups of this instance, each once
-  // Whether /proc/<pid>/cgroup places the process in the group, also when it is a zombie.
-  bool holds(const std::string& name, pid_t pid) const;
 
  private:
   std::string directory(const std::string& controller, const std::string& name) const;

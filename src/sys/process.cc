@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/text.h"
@@ -20,6 +21,7 @@ namespace {
 
 struct Stat {
   char state = 0;
+  pid_t parent = 0;
   uint64_t start_time = 0;
 };
 
@@ -31,7 +33,8 @@ std::optional<Stat> read_stat(pid_t pid) {
   if (end == std::string::npos || end + 2 >= text->size()) return std::nullopt;
   auto words = split(text->substr(end + 2), ' ');
   if (words.size() < 20 || words[0].empty()) return std::nullopt;
-  return Stat{words[0][0], static_cast<uint64_t>(parse_int(words[19]).value_or(0))};
+  return Stat{words[0][0], static_cast<pid_t>(parse_int(words[1]).value_or(0)),
+              static_cast<uint64_t>(parse_int(words[19]).value_or(0))};
 }
 
 constexpr size_t kStackBytes = 256 * 1024;
@@ -58,14 +61,14 @@ std::optional<ProcessId> identify(pid_t pid) {
   return ProcessId{pid, stat->start_time};
 }
 
+bool is_present(const ProcessId& id) {
+  auto now = id.pid > 0 ? identify(id.pid) : std::nullopt;
+  return now && *now == id;
+}
+
 bool is_alive(const ProcessId& id) {
   auto stat = id.pid > 0 ? read_stat(id.pid) : std::nullopt;
   return stat && stat->start_time == id.start_time && stat->state != 'Z' && stat->state != 'X';
-}
-
-bool is_zombie(pid_t pid) {
-  auto stat = read_stat(pid);
-  return stat && stat->state == 'Z';
 }
 
 Result<UniqueFd> open_pidfd(const ProcessId& id) {
@@ -96,9 +99,22 @@ std::optional<int> peek_status(pid_t pid) {
   return info.si_status | (info.si_code == CLD_DUMPED ? 0x80 : 0);
 }
 
-bool reap(pid_t pid) {
-  int status = 0;
-  return pid > 0 && ::waitpid(pid, &status, WNOHANG) == pid;
+void reap_ended(std::vector<ProcessId>* members) {
+  auto is_member = [&](pid_t pid) {
+    return std::any_of(members->begin(), members->end(), [&](const auto& m) { return m.pid == pid; });
+  };
+  auto ended = [&](const ProcessId& member) {
+    auto stat = read_stat(member.pid);
+    if (!stat || stat->start_time != member.start_time) return true;
+    if (stat->state != 'Z') return false;
+    if (stat->parent == ::getpid()) return ::waitpid(member.pid, nullptr, WNOHANG) == member.pid;
+    return !is_member(stat->parent);
+  };
+  std::vector<ProcessId> left;
+  for (const auto& member : *members) {
+    if (!ended(member)) left.push_back(member);
+  }
+  *members = std::move(left);
 }
 
 std::vector<pid_t> children() {

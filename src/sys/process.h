@@ -19,20 +19,22 @@ namespace glovebox::sys {
 struct ProcessId {
   pid_t pid = 0;
   uint64_t start_time = 0;
+  bool operator==(const ProcessId&) const = default;
 };
 
 std::optional<ProcessId> identify(pid_t pid);  // nullopt when there is no such process
-bool is_alive(const ProcessId& id);            // a zombie is not alive
+bool is_present(const ProcessId& id);          // alive or a zombie
+bool is_alive(const ProcessId& id);
 // kNotFound when the process is gone or its number belongs to another one.
 Result<UniqueFd> open_pidfd(const ProcessId& id);
 bool wait_readable(int fd, std::chrono::milliseconds patience);
 
 // The wait status of a child of ours that has ended, without reaping it.
 std::optional<int> peek_status(pid_t pid);
-// Reaps the child if it has ended. True when it was ours and is gone now.
-bool reap(pid_t pid);
+// Reaps those of `members` that are zombies of ours and drops every one that is gone. A zombie whose parent is another process
+// outside `members` is as good as gone: its parent will reap it when it likes.
+void reap_ended(std::vector<ProcessId>* members);
 std::vector<pid_t> children();  // of this process, zombies included
-bool is_zombie(pid_t pid);
 
 // A descriptor of the process whose link reads `target` ("pipe:[123]"), or -1.
 int find_descriptor(pid_t pid, const std::string& target);

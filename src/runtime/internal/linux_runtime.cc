@@ -211,30 +211,24 @@ Death LinuxRuntime::death(const Record& record) {
   return death;
 }
 
-// We are the subreaper: orphans of an engine become our children. Only those of this sandbox are reaped, so that nobody
-// else's waitpid() in this process misses its child.
-void LinuxRuntime::reap_members(const std::string& id, const sys::CgroupTree& tree) const {
-  for (pid_t pid : sys::children()) {
-    if (sys::is_zombie(pid) && tree.holds(id, pid)) sys::reap(pid);
-  }
-}
-
+// Everybody is stopped before the list is taken, so that nobody can fork away from it. We are the subreaper: orphans of an
+// engine become our children and are reaped here, by number, so that nobody else's wait in this process misses its child.
 Result<void> LinuxRuntime::kill_all(const Record& record, const sys::CgroupTree& tree) const {
-  auto process = process_of(record);
-  auto pidfd = process.pid > 0 ? sys::open_pidfd(process) : Result<UniqueFd>(fail(Code::kNotFound, ""));
+  std::vector<sys::ProcessId> members;
+  if (sys::is_present(process_of(record))) members.push_back(process_of(record));
   auto end = Clock::now() + kKillPatience;
-  for (auto pause = 100us; !tree.kill_once(record.id); pause = std::min(pause * 2, std::chrono::microseconds(10ms))) {
+  for (auto pause = 100us;; pause = std::min(pause * 2, std::chrono::microseconds(10ms))) {
+    (void)tree.freeze(record.id);
+    for (pid_t pid : tree.processes(record.id)) {
+      auto id = sys::identify(pid);
+      if (id && std::find(members.begin(), members.end(), *id) == members.end()) members.push_back(*id);
+    }
+    bool empty = tree.kill_once(record.id);
+    sys::reap_ended(&members);
+    if (empty && members.empty()) return {};
     if (Clock::now() > end) return fail(Code::kTimeout, "processes of " + record.id + " survive SIGKILL");
-    if (pidfd && !sys::wait_readable(pidfd->get(), std::chrono::milliseconds(5))) continue;
     std::this_thread::sleep_for(pause);
-    reap_members(record.id, tree);
   }
-  if (pidfd && !sys::wait_readable(pidfd->get(), kKillPatience)) {
-    return fail(Code::kTimeout, "process " + std::to_string(process.pid) + " of " + record.id + " does not end");
-  }
-  reap_members(record.id, tree);
-  if (pidfd) sys::reap(process.pid);
-  return {};
 }
 
 // The last process's mounts go a moment after it, in the kernel's background, and the loop device with them.

@@ -91,7 +91,6 @@ class LinuxRuntime : public Runtime {
   Result<void> make_cgroup(Launch& launch, std::vector<UniqueFd>* entries);
   Result<void> kill_all(const Record& record, const sys::CgroupTree& tree) const;
   Result<void> wait_for_loop(const Record& record) const;
-  void reap_members(const std::string& id, const sys::CgroupTree& tree) const;
   std::vector<std::string> sweep_cgroups(const std::vector<std::string>& known);
   std::vector<std::string> sweep_loops(const std::vector<std::string>& known) const;
   Result<void> probe_once(const Rootfs& probe, const std::string& directory, Capability* capability);

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/runtime.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <thread>
+
+#include "base/text.h"
+#include "runtime/testing/harness.h"
+#include "sys/cgroup.h"
+#include "sys/files.h"
+#include "sys/loop.h"
+#include "sys/mounts.h"
+#include "sys/process.h"
+
+namespace glovebox::runtime {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ask;
+using testing::count_objects;
+using testing::Host;
+using testing::shake_hands;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// The same promises for every tier.
+class RuntimeTest : public ::testing::TestWithParam<Tier> {
+ protected:
+  void SetUp() override {
+    std::string problem = testing::why_not(GetParam());
+    if (!problem.empty()) GTEST_SKIP() << tier_name(GetParam()) << ": " << problem;
+    host_ = std::make_unique<Host>(GetParam());
+  }
+
+  Runtime& runtime() { return host_->runtime(); }
+  bool is_container() const { return GetParam() == Tier::kContainer; }
+
+  Started start(const std::string& id = "box", const Limits* limits = nullptr) {
+    auto spec = host_->spec(id);
+    if (limits != nullptr) spec.limits = *limits;
+    auto started = runtime().start(spec, runtime().plan(spec), after(30s));
+    EXPECT_TRUE(started.has_value()) << started.error().message;
+    if (!started) std::abort();
+    return std::move(*started);
+  }
+
+  std::string answer(const Started& box, const std::string& command) {
+    auto text = ask(box.channel, command);
+    return text ? *text : "no answer";
+  }
+
+  // The first start keeps something for the next ones: a descriptor of the agent, the empty file system's image.
+  void warm_up() {
+    auto box = start("warm");
+    ASSERT_TRUE(runtime().destroy(box.record));
+    ::rmdir((host_->config().data_dir + "/sandboxes/warm").c_str());
+  }
+
+  Death wait_for_death(const Record& record) {
+    auto fd = runtime().death_fd(record);
+    EXPECT_TRUE(fd.has_value() && sys::wait_readable(fd->get(), 20s));
+    return runtime().death(record);
+  }
+
+  std::unique_ptr<Host> host_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Tiers, RuntimeTest, ::testing::Values(Tier::kContainer, Tier::kGvisor),
+                         [](const auto& tier) { return std::string(tier_name(tier.param)); });
+
+TEST_P(RuntimeTest, StartsAnswersAndLeavesNothingBehind) {
+  warm_up();
+  auto before = count_objects(host_->config());
+  {
+    auto box = start();
+    EXPECT_TRUE(shake_hands(box.channel));
+    EXPECT_NE(count_objects(host_->config()), before);
+    EXPECT_TRUE(runtime().destroy(box.record));
+  }
+  EXPECT_EQ(count_objects(host_->config()), before);
+  EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/sandboxes/box").empty());
+  EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/run/slots").empty());
+  EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/run/runsc").empty());
+}
+
+TEST_P(RuntimeTest, DestroyIsIdempotent) {
+  auto box = start();
+  EXPECT_TRUE(runtime().destroy(box.record));
+  EXPECT_TRUE(runtime().destroy(box.record));
+}
+
+TEST_P(RuntimeTest, ProbeStartsASandboxForReal) {
+  auto capability = runtime().probe(host_->rootfs());
+  EXPECT_TRUE(capability.usable) << capability.problem;
+  EXPECT_FALSE(capability.engine.empty());
+  EXPECT_EQ(capability.facts["freezer"], "works");
+  EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/sandboxes").empty());
+}
+
+TEST_P(RuntimeTest, ProbeNamesTheProblemWhenTheAgentDoesNotRun) {
+  ASSERT_TRUE(sys::put_file(host_->config().agent_path, "not a program", 0755));
+  auto capability = runtime().probe(host_->rootfs());
+  EXPECT_FALSE(capability.usable);
+  EXPECT_FALSE(capability.problem.empty());
+  EXPECT_FALSE(capability.remedy.empty());
+}
+
+TEST_P(RuntimeTest, FrozenSandboxUsesNoCpuAndContinuesWhereItWas) {
+  auto box = start();
+  ASSERT_TRUE(shake_hands(box.channel));
+  ASSERT_TRUE(runtime().freeze(box.record));
+  ASSERT_TRUE(runtime().freeze(box.record));
+  uint64_t cpu = runtime().usage(box.record)->cpu_us;
+  EXPECT_FALSE(ask(box.channel, "cpus", 200ms).has_value());
+  EXPECT_EQ(runtime().usage(box.record)->cpu_us, cpu);
+  ASSERT_TRUE(runtime().thaw(box.record));
+  ASSERT_TRUE(runtime().thaw(box.record));
+  EXPECT_TRUE(shake_hands(box.channel));
+  EXPECT_TRUE(runtime().destroy(box.record));
+}
+
+TEST_P(RuntimeTest, DestroysAFrozenSandbox) {
+  auto box = start();
+  ASSERT_TRUE(runtime().freeze(box.record));
+  EXPECT_TRUE(runtime().destroy(box.record));
+  EXPECT_EQ(runtime().freeze(box.record).error().code, Code::kNotFound);
+}
+
+TEST_P(RuntimeTest, ExitOfTheAgentIsAnExit) {
+  auto box = start();
+  (void)ask(box.channel, "exit 7", 500ms);
+  auto death = wait_for_death(box.record);
+  EXPECT_EQ(death.reason, EndReason::kExited);
+  ASSERT_TRUE(death.wait_status.has_value());
+  EXPECT_EQ(WEXITSTATUS(*death.wait_status), 7);
+  EXPECT_TRUE(runtime().destroy(box.record));
+}
+
+TEST_P(RuntimeTest, KillFromOutsideIsAKill) {
+  auto box = start();
+  ASSERT_TRUE(shake_hands(box.channel));
+  ASSERT_EQ(::kill(std::stoi(box.record.fields["pid"]), SIGKILL), 0);
+  EXPECT_EQ(wait_for_death(box.record).reason, EndReason::kKilled);
+  EXPECT_TRUE(runtime().destroy(box.record));
+}
+
+TEST_P(RuntimeTest, TooMuchMemoryInTheAgentIsOutOfMemory) {
+  auto box = start();
+  EXPECT_FALSE(ask(box.channel, "hog 400").has_value());
+  EXPECT_EQ(wait_for_death(box.record).reason, EndReason::kOom);
+  EXPECT_TRUE(runtime().destroy(box.record));
+}
+
+TEST_P(RuntimeTest, MemoryLimitHoldsButLeavesRoomBelowIt) {
+  auto box = start();
+  EXPECT_EQ(answer(box, "hog-child 90"), "ok");
+  std::string big = answer(box, "hog-child 400");
+  EXPECT_NE(big, "ok");
+  if (is_container()) {  // one process dies, the sandbox lives on
+    EXPECT_EQ(big, "signal 9");
+    EXPECT_TRUE(shake_hands(box.channel));
+    EXPECT_EQ(runtime().usage(box.record)->oom_kills, 1u);
+  }
+  EXPECT_TRUE(runtime().destroy(box.record));
+}
+
+TEST_P(RuntimeTest, CpuLimitIsAHardCap) {
+  Limits limits = host_->spec("box").limits;
+  limits.cpus = 0.25;
+  auto box = start("box", &limits);
+  uint64_t before = runtime().usage(box.record)->cpu_us;
+  auto begin = Clock::now();
+  answer(box, "spin 2000");
+  double used = static_cast<double>(runtime().usage(box.record)->cpu_us - before) / 1e6;
+  double took = std::chrono::duration<double>(Clock::now() - begin).count();
+  EXPECT_LT(used / took, 0.30);
+  EXPECT_GT(runtime().usage(box.record)->throttled_us, 500000u);
+  EXPECT_TRUE(runtime().destroy(box.record));
+}
+
+TEST_P(RuntimeTest, DiskLimitIsNoSpaceAndComesBack) {
+  auto box = start();
+  for (const char* path : {"/big", "/tmp/big"}) {
+    std::string text = answer(box, std::string("fill ") + path + " 200");
+    EXPECT_THAT(text, HasSubstr("ENOSPC")) << path;
+    EXPECT_GT(std::stoi(text), 40) << path;
+    EXPECT_LE(std::stoi(text), 64) << path;
+    EXPECT_GT(runtime().usage(box.record)->disk_bytes, 40u << 20) << path;
+    EXPECT_EQ(answer(box, std::string("unlink ") + path), "ok");
+    std::string again;  // gvisor gives the space back in the background
+    for (auto end = Clock::now() + 10s; again != "10 ok" && Clock::now() < end;) again = answer(box, "fill /again 10");
+    EXPECT_EQ(again, "10 ok");
+    EXPECT_EQ(answer(box, "unlink /again"), "ok");
+  }
+  EXPECT_TRUE(runtime().destroy(box.record));
+}
+
+TEST_P(RuntimeTest, InodeLimitHolds) {
+  if (!is_container()) GTEST_SKIP() << "gvisor keeps inodes in its own memory, which is limited";
+  Limits limits = host_->spec("box").limits;
+  limits.inodes = 500;
+  auto box = start("box", &limits);
+  EXPECT_THAT(answer(box, "files /many 2000"), HasSubstr("ENOSPC"));
+  EXPECT_GT(runtime().usage(box.record)->inodes, 400u);
+  EXPECT_TRUE(runtime().destroy(box.record));
+}
+
+TEST_P(RuntimeTest, ProcessLimitHolds) {
+  if (!is_container()) GTEST_SKIP() << "gvisor: RLIMIT_NPROC, which the agent sets per execution";
+  auto box = start();
+  EXPECT_EQ(answer(box, "fork 500"), "60 EAGAIN");
+  EXPECT_TRUE(runtime().destroy(box.record));
+}
+
+TEST_P(RuntimeTest, SharedMemoryHasALimit) {
+  auto box = start();
+  std::string text = answer(box, "fill /dev/shm/big 200");
+  EXPECT_THAT(text, HasSubstr("ENOSPC"));
+  EXPECT_LE(std::stoi(text), 64);
+  EXPECT_TRUE(shake_hands(box.channel));
+  EXPECT_TRUE(runtime().destroy(box.record));
+}
+
+TEST_P(RuntimeTest, GuestSeesItsOwnSize) {
+  auto box = start();
+  if (is_container()) {
+    EXPECT_EQ(answer(box, "df /"), "59");
+    EXPECT_EQ(answer(box, "read /sys/fs/cgroup/memory.max"), "134217728\n");
+    EXPECT_EQ(answer(box, "read /sys/devices/system/cpu/online"), "0\n");
+  } else {
+    EXPECT_EQ(answer(box, "memory"), "128");
+  }
+  EXPECT_TRUE(runtime().destroy(box.record));
+}
+
+TEST_P(RuntimeTest, NothingInsideNamesTheHost) {
+  auto box = start();
+  for (const char* path : {"/proc/self/mountinfo", "/proc/mounts", "/proc/1/environ", "/proc/self/cgroup", "/proc/cmdline",
+                           "/proc/partitions", "/proc/1/cmdline"}) {
+    std::string text = answer(box, std::string("read ") + path);
+    EXPECT_THAT(text, Not(HasSubstr(host_->config().data_dir))) << path;
+    EXPECT_THAT(text, Not(HasSubstr("glovebox-runtime"))) << path;
+    EXPECT_THAT(text, Not(HasSubstr(host_->config().instance))) << path;
+    EXPECT_THAT(text, Not(HasSubstr("/dev/loop"))) << path;
+  }
+  // runsc adds HOME to what it starts.
+  EXPECT_EQ(answer(box, "read /proc/1/environ"), is_container() ? "" : std::string("HOME=/root\0", 11));
+  EXPECT_EQ(answer(box, "read /proc/sys/kernel/hostname"), "box-box\n");
+  EXPECT_THAT(answer(box, "links /proc/1"), Not(HasSubstr(host_->config().data_dir)));
+  EXPECT_TRUE(runtime().destroy(box.record));
+}
+
+TEST_P(RuntimeTest, OnlyTheThreeStandardDescriptorsAreOpen) {
+  auto box = start();
+  std::string text = answer(box, "links /proc/1/fd");
+  for (const auto& line : split(text, '\n')) {
+    if (line.empty()) continue;
+    int number = std::stoi(line);
+    EXPECT_TRUE(number <= 2 || line.find("/proc/1/fd") != std::string::npos || line.find("/proc/self") != std::string::npos ||
+                line.find(std::to_string(number)) == 0)
+        << line;
+    if (number > 2) EXPECT_THAT(line, HasSubstr("fd"));  // the directory that is being listed
+  }
+  EXPECT_TRUE(runtime().destroy(box.record));
+}
+
+TEST_P(RuntimeTest, RootInsideHasFewCapabilitiesAndGainsNone) {
+  auto box = start();
+  std::string status = answer(box, "read /proc/1/status");
+  for (const char* set : {"CapPrm", "CapEff", "CapBnd"}) {
+    EXPECT_THAT(status, HasSubstr(std::string(set) + ":\t00000000800005fb")) << set;
+  }
+  if (is_container()) {  // gvisor shows no such lines
+    EXPECT_THAT(status, HasSubstr("CapAmb:\t0000000000000000"));
+    EXPECT_THAT(status, HasSubstr("NoNewPrivs:\t1"));
+    EXPECT_THAT(status, HasSubstr("Seccomp:\t2"));
+  }
+  EXPECT_TRUE(runtime().destroy(box.record));
+}
+
+TEST_P(RuntimeTest, AgentBinaryCannotBeWritten) {
+  auto box = start();
+  auto before = sys::read_file(host_->config().agent_path, 64 << 20).value();
+  for (const char* path : {"/proc/1/exe", "/proc/self/exe", "/.glovebox/agent"}) {
+    for (const char* flags : {"1", "2", "513"}) {  // write, read-write, write and truncate
+      std::string text = answer(box, std::string("open ") + path + " " + flags);
+      if (is_container() && std::string(path) == "/.glovebox/agent") continue;  // there, a file of the sandbox's own
+      EXPECT_NE(text, "ok") << path << " " << flags;
+    }
+  }
+  EXPECT_TRUE(sys::read_file(host_->config().agent_path, 64 << 20).value() == before);
+  EXPECT_TRUE(runtime().destroy(box.record));
+}
+
+TEST_P(RuntimeTest, OwnersInsideAreTheGuestsOwn) {
+  auto box = start();
+  EXPECT_EQ(answer(box, "stat /"), "0:0 493");
+  EXPECT_EQ(answer(box, "stat /etc/passwd"), "0:0 420");
+  EXPECT_EQ(answer(box, "stat /tmp"), "0:0 1023");
+  EXPECT_EQ(answer(box, "mkdir /made"), "ok");
+  EXPECT_EQ(answer(box, "chown /made 1000"), "ok");
+  EXPECT_EQ(answer(box, "stat /made"), "1000:1000 493");
+  EXPECT_EQ(answer(box, "chown /etc/passwd 1000"), "ok");  // copies the template's file up
+  EXPECT_EQ(answer(box, "stat /etc/passwd"), "1000:1000 420");
+  EXPECT_EQ(answer(box, "pty"), "ok");
+  EXPECT_TRUE(runtime().destroy(box.record));
+}
+
+TEST_P(RuntimeTest, SandboxesDoNotShareFiles) {
+  auto one = start("one"), two = start("two");
+  EXPECT_EQ(answer(one, "fill /mine 1"), "1 ok");
+  EXPECT_EQ(answer(two, "stat /mine"), "ENOENT");
+  EXPECT_TRUE(runtime().destroy(one.record));
+  EXPECT_TRUE(shake_hands(two.channel));
+  EXPECT_TRUE(runtime().destroy(two.record));
+}
+
+TEST_P(RuntimeTest, FailedStartIsUndone) {
+  auto before = count_objects(host_->config());
+  auto spec = host_->spec("box");
+  spec.rootfs.digest = "00000000000000000000000000000000";
+  spec.rootfs.image_path = host_->config().agent_path;  // no file system
+  auto started = runtime().start(spec, runtime().plan(spec), after(10s));
+  ASSERT_FALSE(started.has_value());
+  EXPECT_EQ(started.error().code, Code::kStartFailed) << started.error().message;
+  EXPECT_EQ(count_objects(host_->config()), before);
+  EXPECT_TRUE(sys::list_directory(spec.directory).empty());
+  EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/run/slots").empty());
+}
+
+TEST_P(RuntimeTest, ABadIdIsRefused) {
+  for (const char* id : {"", "UPPER", "a/b", "..", "a_b", "a23456789012345678901234567890123456789012"}) {
+    StartSpec spec = host_->spec("box");
+    spec.id = id;
+    auto started = runtime().start(spec, Record{id, GetParam(), spec.directory, {}}, after(10s));
+    ASSERT_FALSE(started.has_value()) << id;
+    EXPECT_EQ(started.error().code, Code::kInvalidArgument) << id;
+  }
+}
+
+// Whatever a daemon had made when it died, the plan alone is enough to remove it.
+TEST_P(RuntimeTest, DestroysHalfMadeSandboxesFromThePlan) {
+  warm_up();
+  auto before = count_objects(host_->config());
+  auto tree = sys::CgroupTree::detect(host_->config().cgroup_parent + "/" + host_->config().instance);
+  ASSERT_TRUE(tree.has_value());
+  for (int made = 0; made < 4; ++made) {
+    auto spec = host_->spec("half-" + std::to_string(made));
+    Record planned = runtime().plan(spec);
+    if (made >= 1) ASSERT_TRUE(tree->create(spec.id, {1, 64 << 20, 10, false}));
+    if (made >= 2) ASSERT_TRUE(sys::put_file(spec.directory + "/disk.img", "partial", 0600));
+    std::optional<Started> started;
+    if (made >= 3) started = runtime().start(spec, planned, after(30s)).value();  // its record was never stored
+    EXPECT_TRUE(runtime().destroy(planned)) << made;
+    EXPECT_TRUE(sys::list_directory(spec.directory).empty()) << made;
+  }
+  EXPECT_EQ(count_objects(host_->config()), before);
+  EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/run/slots").empty());
+}
+
+TEST_P(RuntimeTest, SweepRemovesStrangersAndSparesTheKnown) {
+  auto keep = start("keep"), stray = start("stray");
+  auto loops = sys::loops_below(host_->config().data_dir).size();
+  auto swept = runtime().sweep({"keep"});
+  EXPECT_FALSE(swept.empty());
+  for (const auto& what : swept) EXPECT_THAT(what, Not(HasSubstr("keep")));
+  auto death = runtime().death_fd(stray.record);
+  EXPECT_TRUE(!death || sys::wait_readable(death->get(), 0ms));
+  EXPECT_TRUE(shake_hands(keep.channel));
+  EXPECT_TRUE(runtime().destroy(keep.record));
+  EXPECT_TRUE(runtime().destroy(stray.record));
+  EXPECT_LT(sys::loops_below(host_->config().data_dir).size(), loops);
+  EXPECT_TRUE(runtime().sweep({}).empty());
+}
+
+TEST_P(RuntimeTest, FiftyStartsInParallelAllLive) {
+  warm_up();
+  auto before = count_objects(host_->config());
+  constexpr int kCount = 50, kThreads = 8;
+  std::atomic<int> next = 0, good = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (int i; (i = next++) < kCount;) {
+        auto spec = host_->spec("many-" + std::to_string(i));
+        auto started = runtime().start(spec, runtime().plan(spec), after(120s));
+        if (!started) {
+          ADD_FAILURE() << i << ": " << started.error().message;
+          continue;
+        }
+        bool fine = shake_hands(started->channel, 60s).has_value();
+        if (!is_container()) fine = runtime().freeze(started->record).has_value() && fine;
+        auto destroyed = runtime().destroy(started->record);
+        if (!destroyed) ADD_FAILURE() << i << ": " << destroyed.error().message;
+        if (fine && destroyed) ++good;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(good, kCount);
+  EXPECT_EQ(count_objects(host_->config()), before);
+}
+
+}  // namespace
+}  // namespace glovebox::runtime
