@@ -52,9 +52,14 @@ class PrefixedSocket {
     return socket_.async_write_some(buffers, std::forward<Token>(token));
   }
 
+  // Beast's own would wait here until the peer closes, which a hostile one never does. ServerConnection::linger() gives an
+  // honest one the time to read our close frame.
   template <class TeardownHandler>
-  friend void async_teardown(beast::role_type role, PrefixedSocket& stream, TeardownHandler&& handler) {
-    beast::websocket::async_teardown(role, stream.socket_, std::forward<TeardownHandler>(handler));
+  friend void async_teardown(beast::role_type, PrefixedSocket& stream, TeardownHandler&& handler) {
+    beast::error_code ignored;
+    stream.socket_.shutdown(Socket::shutdown_send, ignored);
+    asio::post(stream.get_executor(),
+               beast::bind_front_handler(std::forward<TeardownHandler>(handler), beast::error_code()));
   }
 
  private:
@@ -90,7 +95,6 @@ class WebSocketImpl final : public WebSocket {
     ws_.auto_fragment(false);
     ws_.write_buffer_bytes(64 << 10);
   }
-  ~WebSocketImpl() override { transport_->cut(); }
 
   Async<void> accept(const Request& request, std::string received, std::string subprotocol);
   Async<void> connect(std::string host, std::string target, Headers headers, std::string subprotocol);

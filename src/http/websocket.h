@@ -20,7 +20,7 @@ struct WebSocketOptions {
 };
 
 // An open WebSocket, either role. One coroutine may read while others send. Pings are answered, and a dead peer is noticed,
-// only while a read() is pending, so keep one.
+// only while a read() is pending, so keep one. Destroy it when no call is under way.
 class WebSocket {
  public:
   struct Message {

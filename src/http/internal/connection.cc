@@ -155,7 +155,10 @@ Awaitable<bool> ServerConnection::serve(Request request, std::unique_ptr<BodyDec
   ServerExchange exchange(*this, std::move(request), body, response);
   co_await call_handler(exchange);
   on_gone_ = nullptr;
-  if (response.is_taken_over()) co_return false;
+  if (response.is_taken_over()) {
+    has_unread_ = true;
+    co_return false;
+  }
   if (!response.head_sent()) {
     Error error{Code::kInternal, "the request was not answered"};
     co_await response.send_error(error);

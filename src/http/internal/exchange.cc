@@ -45,8 +45,8 @@ Async<void> ServerBody::send_continue() {
                                                   "HTTP/1.1 100 Continue\r\n\r\n");
 }
 
-Async<void> ServerBody::receive() {
-  const auto got = co_await connection_.fill(read_size_, after(connection_.server_->config.body_idle_timeout));
+Async<void> ServerBody::receive(Deadline deadline) {
+  const auto got = co_await connection_.fill(read_size_, deadline);
   if (!got && got.error().code == Code::kTimeout) co_return fail(Code::kTimeout, "the body of the request stopped arriving");
   if (!got || *got == 0) {
     connection_.mark_gone();
@@ -74,7 +74,7 @@ Async<std::string> ServerBody::read_some(size_t max) {
       if (*used > 0 || decoder_.is_done()) continue;
     }
     auto received = co_await send_continue();
-    if (received) received = co_await receive();
+    if (received) received = co_await receive(after(connection_.server_->config.body_idle_timeout));
     if (!received) {
       failed_ = received.error();
       co_return fail(*failed_);
@@ -102,28 +102,40 @@ Async<std::string> ServerBody::read_all(size_t limit) {
   }
 }
 
-bool ServerBody::is_drainable() const {
+bool ServerBody::is_drainable(bool is_read_out) {
   if (decoder_.is_done()) return true;
-  return !failed_ && !must_continue_ && remaining_.value_or(0) <= connection_.server_->config.max_drain_bytes;
+  if (failed_ || must_continue_) return false;
+  if (!is_read_out) return true;
+  if (remaining_) return *remaining_ <= connection_.server_->config.max_drain_bytes;
+  // How long chunks go on is unknown, and their sender may wait for our answer first: only those that are here count.
+  return discard_received() && decoder_.is_done();
+}
+
+Result<void> ServerBody::discard_received() {
+  while (!decoder_.is_done() && !connection_.buffer_.empty()) {
+    std::string unused;
+    GB_TRY(const size_t used, decoder_.decode(connection_.buffer_.view(), unused, kMaxReadBytes));
+    connection_.buffer_.consume(used);
+    if (used == 0) break;
+  }
+  return {};
 }
 
 Awaitable<bool> ServerBody::drain() {
-  if (!is_drainable()) co_return decoder_.is_done();
-  size_t left = connection_.server_->config.max_drain_bytes;
   const Deadline deadline = after(kDrainTime);
-  while (!decoder_.is_done()) {
-    const auto part = co_await read_some(kMaxReadBytes);
-    if (!part || part->size() > left || Clock::now() > deadline) co_return decoder_.is_done();
-    left -= part->size();
+  while (is_drainable(true) && discard_received() && !decoder_.is_done()) {
+    const auto received = co_await receive(deadline);
+    if (!received) break;
   }
-  co_return true;
+  co_return decoder_.is_done();
 }
 
 ServerResponse::ServerResponse(ServerConnection& connection, ServerBody& body, const Request& request, bool keep_alive)
     : connection_(connection), body_(body), is_head_(request.method == "HEAD"), is_http10_(request.is_http10),
       keep_alive_(keep_alive) {}
 
-Result<std::string> ServerResponse::head(int status, const Headers& headers, std::string_view framing) {
+Result<std::string> ServerResponse::head(int status, const Headers& headers, std::string_view framing,
+                                         bool is_whole) {
   if (state_ != State::kFresh) return misuse("a head was sent already");
   std::string out = status_line(status);
   bool has_date = false;
@@ -133,7 +145,7 @@ Result<std::string> ServerResponse::head(int status, const Headers& headers, std
     has_date = has_date || same_name(name, "Date");
     append_header(out, name, value);
   }
-  keep_alive_ = keep_alive_ && framing_ != Framing::kUntilClose && body_.is_drainable() &&
+  keep_alive_ = keep_alive_ && framing_ != Framing::kUntilClose && body_.is_drainable(is_whole) &&
                 !connection_.server_->is_stopping;
   if (!has_date) append_header(out, "Date", connection_.server_->date());
   if (!keep_alive_) out += "Connection: close\r\n";
@@ -157,7 +169,7 @@ Async<void> ServerResponse::send(int status, Headers headers, std::string body) 
   framing_ = Framing::kLength;
   std::string framing;
   if (status != 204 && status >= 200) framing = "Content-Length: " + std::to_string(body.size()) + "\r\n";
-  GB_CO_TRY(const std::string text, head(status, headers, framing));
+  GB_CO_TRY(const std::string text, head(status, headers, framing, true));
   state_ = State::kComplete;
   body_.head_sent_ = true;
   co_return co_await put(text, omits_body(status) ? std::string_view() : body);
@@ -179,7 +191,7 @@ Async<void> ServerResponse::begin(int status, Headers headers) {
     framing_ = Framing::kChunked;
     framing = "Transfer-Encoding: chunked\r\n";
   }
-  GB_CO_TRY(const std::string text, head(status, headers, framing));
+  GB_CO_TRY(const std::string text, head(status, headers, framing, false));
   state_ = State::kStreaming;
   discards_ = omits_body(status);
   body_.head_sent_ = true;

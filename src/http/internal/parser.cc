@@ -120,7 +120,7 @@ tl::unexpected<Refusal> malformed(std::string message) {
 bool is_other_version(std::string_view head) {
   const std::string_view line = head.substr(0, head.find('\r'));
   const size_t at = line.rfind(" HTTP/");
-  if (at == line.npos || line.size() != at + 9) return false;
+  if (at == line.npos || line.size() != at + 9 || std::count(line.begin(), line.end(), ' ') != 2) return false;
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   return is_digit(line[at + 6]) && line[at + 7] == '.' && is_digit(line[at + 8]);
 }
