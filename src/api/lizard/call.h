@@ -3,26 +3,22 @@
 
 #include <boost/json/value.hpp>
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 
+#include "api/call.h"
 #include "api/lizard/lizard.h"
 #include "http/json.h"
 #include "sandbox/service.h"
 
 namespace glovebox::api::lizard {
 
-// One request with the caller behind its key. Lives as long as the handler runs.
-struct Call {
-  http::Exchange& exchange;
-  const http::Params& params;
-  sandbox::Caller caller;
+// A request of this dialect.
+struct Call : api::Call {
   sandbox::SandboxService& service;
   tenant::Keys& keys;
 
-  const std::string& param(std::string_view name) const { return params.find(name)->second; }
-  std::string query(std::string_view name) const { return exchange.request.query_value(name).value_or(""); }
+  std::string query(std::string_view name) const { return request().query_value(name).value_or(""); }
 
   // The {id} of the path as a sandbox that has not ended: killed and expired ones are 404 in this dialect.
   Result<sandbox::SandboxInfo> live_sandbox() const;
@@ -31,12 +27,12 @@ struct Call {
   Async<boost::json::value> json_body(size_t limit = 4 << 20);
   Async<void> reply(boost::json::value value, int status = 200);
   Async<void> reply_empty();  // 204
+  http::Headers json_headers() const;  // of a streamed answer
 };
 
-// What a handler returns as an error is sent in the dialect's form; after the head was sent, the connection is dropped instead.
 using Handler = std::function<Async<void>(Call&)>;
 
-// Adds routes whose handlers see an authenticated Call.
+// Adds routes whose errors leave in this dialect's form.
 class Routes {
  public:
   Routes(http::Router& router, sandbox::SandboxService& service, tenant::Keys& keys)

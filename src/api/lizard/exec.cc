@@ -43,10 +43,7 @@ Async<void> collect(sandbox::Execution& execution, Head& out, Head& err) {
 Async<void> wait_with_blanks(Call& call, sandbox::Execution& execution) {
   auto& response = call.exchange.response;
   while (!co_await execution.wait(after(kKeepalive))) {
-    if (!response.head_sent()) {
-      http::Headers headers{{"Content-Type", "application/json"}};
-      GB_CO_TRYV(co_await response.begin(200, std::move(headers)));
-    }
+    if (!response.head_sent()) GB_CO_TRYV(co_await response.begin(200, call.json_headers()));
     GB_CO_TRYV(co_await response.write(" "));
   }
   co_return Result<void>();
@@ -76,10 +73,10 @@ Async<void> answer_with_json(Call& call, sandbox::ExecutionPtr execution) {
 
 class LineStream {
  public:
-  explicit LineStream(http::ResponseWriter& response) : response_(response), events_(response) {}
+  explicit LineStream(Call& call) : call_(call), response_(call.exchange.response), events_(response_) {}
 
   Async<void> begin(std::string operation, std::optional<int64_t> pid) {
-    GB_CO_TRYV(co_await events_.begin());
+    GB_CO_TRYV(co_await events_.begin(call_.headers()));
     const std::string comment = ": operation " + operation + "\n\n";
     GB_CO_TRYV(co_await response_.write(comment));
     if (pid) GB_CO_TRYV(co_await send(bj::object{{"pid", *pid}}));
@@ -116,6 +113,7 @@ class LineStream {
     co_return co_await response_.write(text);
   }
 
+  Call& call_;
   http::ResponseWriter& response_;
   http::EventStream events_;
   LineCutter cutters_[2];
@@ -142,7 +140,7 @@ std::string dropped_note(const sandbox::ExecInfo& info) {
 }
 
 Async<void> answer_with_stream(Call& call, sandbox::ExecutionPtr execution, bool pid_event) {
-  LineStream stream(call.exchange.response);
+  LineStream stream(call);
   const auto& info = execution->info();
   GB_CO_TRYV(co_await stream.begin(info.id, pid_event ? std::optional(info.pid) : std::nullopt));
   GB_CO_TRYV(co_await pump(*execution, stream));
@@ -156,7 +154,7 @@ Async<void> answer_not_started(Call& call, const Error& error, int code, bool st
   if (!streamed) {
     co_return co_await call.reply(bj::object{{"stdout", ""}, {"stderr", utf8_lossy(error.message) + "\n"}, {"exitCode", code}});
   }
-  LineStream stream(call.exchange.response);
+  LineStream stream(call);
   GB_CO_TRYV(co_await stream.begin("none", std::nullopt));
   GB_CO_TRYV(co_await stream.output(sandbox::Stream::kStderr, error.message + "\n"));
   co_return co_await stream.finish(code);

@@ -71,7 +71,8 @@ Async<void> read_file(Call& call) {
   GB_CO_TRYV(call.live_sandbox());
   GB_CO_TRY(auto source, co_await call.service.read_file(call.caller, call.param("id"), call.query("user"), call.query("path"), 0,
                                                          std::nullopt));
-  http::Headers headers{{"Content-Type", "application/octet-stream"}};
+  http::Headers headers = call.headers();
+  headers.emplace_back("Content-Type", "application/octet-stream");
   if (source->length) headers.emplace_back("Content-Length", std::to_string(*source->length));
   auto& response = call.exchange.response;
   GB_CO_TRYV(co_await response.begin(200, std::move(headers)));
@@ -91,10 +92,7 @@ Async<void> list_files(Call& call) {
   do {
     GB_CO_TRY(const auto page, co_await call.service.list_files(call.caller, call.param("id"), call.query("user"),
                                                                 call.query("path"), after, kPage));
-    if (!response.head_sent()) {
-      http::Headers headers{{"Content-Type", "application/json"}};
-      GB_CO_TRYV(co_await response.begin(200, std::move(headers)));
-    }
+    if (!response.head_sent()) GB_CO_TRYV(co_await response.begin(200, call.json_headers()));
     std::string text;
     for (const auto& entry : page.items) {
       text += (text.empty() && after.empty() ? "[" : ",") + json::to_text(file_object(entry));
