@@ -43,8 +43,8 @@ void AptProgress::enter(const std::string& phase, uint64_t total) {
 }
 
 void AptProgress::update_eta(Time now) {
-  const double steps = static_cast<double>(unpacked_ + configured_), all = 2.0 * static_cast<double>(packages_);
-  if (steps < 20 || all <= steps) return;
+  const double steps = static_cast<double>(unpacked_ + configured_), all = 2.0 * static_cast<double>(packages());
+  if (steps < 20 || all <= steps || rest_ == 0) return;  // the first round does not know the second
   const double elapsed = std::chrono::duration<double>(now - start_).count();
   const double left = elapsed / steps * (all - steps) + kAfterPackagesSeconds;
   now_.eta = std::chrono::milliseconds(static_cast<int64_t>(left * 1000));
@@ -57,7 +57,7 @@ bool AptProgress::feed(std::string_view line, Time now) {
     return false;
   }
   if (line.find(" newly installed, ") != std::string_view::npos) {
-    packages_ += number_before(line, "newly installed");
+    (is_second_round_ ? rest_ : essential_) = number_before(line, "newly installed");
   } else if (starts(line, "Need to get ")) {
     downloaded_ = 0;
     to_download_ = parse_apt_size(line.substr(12, line.find('/', 12) - 12));
@@ -69,17 +69,18 @@ bool AptProgress::feed(std::string_view line, Time now) {
     now_.message = human_bytes(downloaded_) + " of " + human_bytes(to_download_);
   } else if (starts(line, "Unpacking ")) {
     ++unpacked_;
-    if (now_.phase != "unpack") enter("unpack", packages_);
-    now_.done = std::min(unpacked_, packages_);
-    now_.total = packages_;
+    if (now_.phase != "unpack") enter("unpack", packages());
+    now_.done = std::min(unpacked_, packages());
+    now_.total = packages();
     now_.message = utf8_lossy(line.substr(10, line.find(' ', 10) - 10));
   } else if (starts(line, "Setting up ")) {
     ++configured_;
-    if (now_.phase != "configure") enter("configure", packages_);
-    now_.done = std::min(configured_, packages_);
-    now_.total = packages_;
+    if (now_.phase != "configure") enter("configure", packages());
+    now_.done = std::min(configured_, packages());
+    now_.total = packages();
     now_.message = utf8_lossy(line.substr(11, line.find(' ', 11) - 11));
   } else if (starts(line, kRest)) {
+    is_second_round_ = true;
     enter("resolve", 0);
   } else {
     return false;

@@ -24,12 +24,14 @@ class AptProgress {
  private:
   void enter(const std::string& phase, uint64_t total);
   void update_eta(Time now);
+  uint64_t packages() const { return essential_ + rest_; }
 
   Time start_, last_report_{};
   Progress now_{.phase = "resolve"};
   std::string complaint_;
   uint64_t downloaded_ = 0, to_download_ = 0;
-  uint64_t packages_ = 0;  // of both rounds (essential, the rest) together, once known
+  uint64_t essential_ = 0, rest_ = 0;  // packages of mmdebstrap's two rounds; apt may say a number twice
+  bool is_second_round_ = false;
   uint64_t unpacked_ = 0, configured_ = 0;
 };
 

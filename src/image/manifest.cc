@@ -89,15 +89,17 @@ std::string to_json(const Manifest& m) {
 }
 
 Result<Manifest> manifest_from_json(const std::string& text, const std::string& where) {
+  json::error_code error;
+  const json::value root = json::parse(text, error);
+  if (error) return fail(Code::kCorrupt, where + " is not whole JSON");
   try {
-    const json::value root = json::parse(text);
     const auto& all = root.as_object();
     if (all.at("schema").to_number<int>() != kSchema) {
       return fail(Code::kUnsupported, where + ": written by a newer version of this program");
     }
     return manifest_from(all);
-  } catch (const std::exception& e) {
-    return fail(Code::kCorrupt, where + ": " + e.what());
+  } catch (const std::exception&) {  // a member that is absent or of another type
+    return fail(Code::kCorrupt, where + " is not a template's manifest");
   }
 }
 
