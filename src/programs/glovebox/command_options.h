@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+// What the command line says, one struct a command; durations, sizes and pairs were checked when it was read.
+namespace glovebox::cli {
+
+struct CreateOptions {
+  std::optional<std::string> template_name, runtime, memory, disk, user, workdir, lifetime, idle_timeout;
+  std::optional<double> cpus;
+  std::optional<int64_t> processes, open_files;
+  std::vector<std::string> env, metadata;
+};
+
+// How one command is run.
+struct ExecOptions {
+  std::string sandbox;
+  std::vector<std::string> argv;
+  std::vector<std::string> env;
+  std::optional<std::string> user, workdir, timeout, name;
+  bool tty = false;
+  bool interactive = false;  // forward standard input
+  bool detach = false;
+};
+
+struct RunOptions {
+  CreateOptions create;
+  ExecOptions exec;
+  bool keep = false;  // do not kill the sandbox
+};
+
+struct LogsOptions {
+  std::string sandbox, execution;
+  bool follow = false;
+  uint64_t since_cursor = 0;
+};
+
+struct ListOptions {
+  bool all = false;
+  std::vector<std::string> metadata;
+};
+
+struct KillOptions {
+  std::vector<std::string> sandboxes;
+  bool all = false;
+};
+
+struct CopyOptions {
+  std::string from, to, user;
+};
+
+struct TemplateOptions {
+  std::string name, file, mirror;
+  bool refresh = false;
+};
+
+struct KeyOptions {
+  std::string id, name, role = "user";
+  std::optional<std::string> tenant;
+};
+
+}  // namespace glovebox::cli
