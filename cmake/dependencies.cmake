@@ -8,7 +8,7 @@ pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(SQLITE REQUIRED IMPORTED_TARGET sqlite3)
 pkg_check_modules(SECCOMP REQUIRED IMPORTED_TARGET libseccomp)
 pkg_check_modules(ARCHIVE REQUIRED IMPORTED_TARGET libarchive)
-find_package(fmt REQUIRED)
+find_path(TOML_INCLUDE toml++/toml.h REQUIRED)
 find_path(EXPECTED_INCLUDE tl/expected.hpp REQUIRED)
 
 # Asio and Beast are compiled once (src/base/asio_src.cc, src/http/beast_src.cc), not in every file that uses them.

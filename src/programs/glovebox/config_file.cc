@@ -4,7 +4,9 @@
 #include <functional>
 #include <map>
 
+// The packaged library is built with exceptions; this file wants the other form, so it compiles its own.
 #define TOML_EXCEPTIONS 0
+#define TOML_HEADER_ONLY 1
 #include <toml++/toml.h>
 
 namespace glovebox {
