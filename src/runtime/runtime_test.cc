@@ -380,6 +380,46 @@ TEST_P(RuntimeTest, SweepRemovesStrangersAndSparesTheKnown) {
   EXPECT_TRUE(runtime().sweep({}).empty());
 }
 
+// A daemon that starts a sandbox, keeps both pipes busy and is then killed. It is a process of its own with its own mounts.
+[[noreturn]] void run_daemon(Host& parent, Tier tier, const StartSpec& spec, const std::string& record_path) {
+  if (!enter_private_namespace()) ::_exit(2);
+  Host host(tier, parent);
+  auto started = host.runtime().start(spec, host.runtime().plan(spec), after(30s));
+  if (!started || !shake_hands(started->channel)) ::_exit(3);
+  if (!sys::put_file(record_path + ".draft", testing::to_text(started->record), 0600)) ::_exit(4);
+  ::rename((record_path + ".draft").c_str(), record_path.c_str());
+  for (;;) testing::make_traffic(started->channel);
+}
+
+TEST_P(RuntimeTest, IsAdoptedAfterTheDaemonWasKilledUnderLoad) {
+  for (int round = 0; round < 6; ++round) {
+    auto spec = host_->spec("box-" + std::to_string(round));
+    std::string record_path = host_->config().data_dir + "/record-" + std::to_string(round);
+    pid_t daemon = ::fork();
+    if (daemon == 0) run_daemon(*host_, GetParam(), spec, record_path);
+    for (auto end = Clock::now() + 30s; !sys::exists(record_path) && Clock::now() < end;) std::this_thread::sleep_for(1ms);
+    std::this_thread::sleep_for(std::chrono::milliseconds(7 * round));  // somewhere in the traffic
+    ASSERT_EQ(::kill(daemon, SIGKILL), 0);
+    int status = 0;
+    ASSERT_EQ(::waitpid(daemon, &status, 0), daemon);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the daemon exited with " << WEXITSTATUS(status);
+
+    Host again(GetParam(), *host_);
+    Record record = testing::record_from_text(sys::read_file(record_path).value());
+    auto channel = again.runtime().adopt(record);
+    ASSERT_TRUE(channel.has_value()) << channel.error().message;
+    ASSERT_TRUE(shake_hands(*channel)) << round;
+    EXPECT_EQ(ask(*channel, "stat /").value_or("no answer"), "0:0 493");
+    EXPECT_TRUE(again.runtime().freeze(record));
+    EXPECT_TRUE(again.runtime().thaw(record));
+    EXPECT_GT(again.runtime().usage(record)->memory_bytes, 0u);
+    EXPECT_TRUE(again.runtime().destroy(record));
+    EXPECT_EQ(again.runtime().adopt(record).error().code, Code::kSandboxEnded);
+  }
+  EXPECT_TRUE(sys::loops_below(host_->config().data_dir).empty());
+  EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/run/slots").empty());
+}
+
 TEST_P(RuntimeTest, FiftyStartsInParallelAllLive) {
   warm_up();
   auto before = count_objects(host_->config());

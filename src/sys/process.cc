@@ -61,6 +61,11 @@ std::optional<ProcessId> identify(pid_t pid) {
   return ProcessId{pid, stat->start_time};
 }
 
+std::string boot_id() {
+  static const std::string id = read_file("/proc/sys/kernel/random/boot_id").value_or("").substr(0, 36);
+  return id;
+}
+
 bool is_present(const ProcessId& id) {
   auto now = id.pid > 0 ? identify(id.pid) : std::nullopt;
   return now && *now == id;
@@ -77,6 +82,10 @@ Result<UniqueFd> open_pidfd(const ProcessId& id) {
   auto now = fd ? identify(id.pid) : std::nullopt;  // checked after opening: the descriptor holds the number
   if (!now || now->start_time != id.start_time) return fail(Code::kNotFound, "the process is gone");
   return fd;
+}
+
+void kill_process(const ProcessId& id) {
+  if (auto fd = open_pidfd(id)) (void)::syscall(SYS_pidfd_send_signal, fd->get(), SIGKILL, nullptr, 0);
 }
 
 bool wait_readable(int fd, std::chrono::milliseconds patience) {

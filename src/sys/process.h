@@ -22,11 +22,14 @@ struct ProcessId {
   bool operator==(const ProcessId&) const = default;
 };
 
+std::string boot_id();  // changes with every boot, and with it the meaning of every ProcessId
+
 std::optional<ProcessId> identify(pid_t pid);  // nullopt when there is no such process
 bool is_present(const ProcessId& id);          // alive or a zombie
 bool is_alive(const ProcessId& id);
 // kNotFound when the process is gone or its number belongs to another one.
 Result<UniqueFd> open_pidfd(const ProcessId& id);
+void kill_process(const ProcessId& id);  // SIGKILL; nothing when it is gone
 bool wait_readable(int fd, std::chrono::milliseconds patience);
 
 // The wait status of a child of ours that has ended, without reaping it.

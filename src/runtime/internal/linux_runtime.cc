@@ -78,10 +78,13 @@ Result<const sys::CgroupTree*> LinuxRuntime::cgroups() const {
 }
 
 sys::ProcessId LinuxRuntime::process_of(const Record& record) {
+  auto boot = record.fields.find("boot");
+  if (boot == record.fields.end() || boot->second != sys::boot_id()) return {};
   return {static_cast<pid_t>(number_field(record, "pid")), number_field(record, "pid_start")};
 }
 
 void LinuxRuntime::remember_process(Record* record, const sys::ProcessId& process) {
+  record->fields["boot"] = sys::boot_id();
   record->fields["pid"] = std::to_string(process.pid);
   record->fields["pid_start"] = std::to_string(process.start_time);
 }
@@ -224,6 +227,7 @@ Result<void> LinuxRuntime::kill_all(const Record& record, const sys::CgroupTree&
       if (id && std::find(members.begin(), members.end(), *id) == members.end()) members.push_back(*id);
     }
     bool empty = tree.kill_once(record.id);
+    sys::kill_process(process_of(record));  // in case somebody moved it to another cgroup
     sys::reap_ended(&members);
     if (empty && members.empty()) return {};
     if (Clock::now() > end) return fail(Code::kTimeout, "processes of " + record.id + " survive SIGKILL");

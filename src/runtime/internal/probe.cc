@@ -18,15 +18,42 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Reads what is there, at most until `end`. False at the deadline or when the other side is gone.
-bool read_more(int fd, Clock::time_point end, std::string* bytes) {
-  auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
-  if (left.count() <= 0 || !sys::wait_readable(fd, left)) return false;
-  char buffer[4096];
-  ssize_t n = ::read(fd, buffer, sizeof buffer);
-  if (n > 0) bytes->append(buffer, static_cast<size_t>(n));
-  return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
-}
+constexpr size_t kKept = 128 << 10;  // of what precedes SYNC; more than SYNC and HELLO_OK need
+
+// Both directions at once: an agent that was under load has full pipes and reads only after somebody reads from it.
+class Greeter {
+ public:
+  Greeter(const ChannelFds& channel, std::string greeting, std::chrono::milliseconds patience)
+      : channel_(channel), greeting_(std::move(greeting)), end_(Clock::now() + patience) {}
+
+  // Waits for progress, writes what can be written and appends what can be read. False at the deadline or when the other side is gone.
+  bool step(std::string* bytes) {
+    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end_ - Clock::now());
+    pollfd fds[2] = {{channel_.from_agent.get(), POLLIN, 0},
+                     {greeting_.empty() ? -1 : channel_.to_agent.get(), POLLOUT, 0}};
+    if (left.count() <= 0 || ::poll(fds, 2, static_cast<int>(left.count())) < 0) return false;
+    if (fds[1].revents != 0 && !write_some()) return false;
+    return fds[0].revents == 0 || read_some(bytes);
+  }
+
+ private:
+  static bool again() { return errno == EAGAIN || errno == EINTR; }
+  bool write_some() {  // one atomic frame: all or nothing
+    ssize_t n = ::write(channel_.to_agent.get(), greeting_.data(), greeting_.size());
+    if (n > 0) greeting_.clear();
+    return n > 0 || again();
+  }
+  bool read_some(std::string* bytes) {
+    char buffer[16384];
+    ssize_t n = ::read(channel_.from_agent.get(), buffer, sizeof buffer);
+    if (n > 0) bytes->append(buffer, static_cast<size_t>(n));
+    return n > 0 || (n < 0 && again());
+  }
+
+  const ChannelFds& channel_;
+  std::string greeting_;
+  Clock::time_point end_;
+};
 
 std::string hello(const std::string& nonce, const std::string& id, const Limits& limits) {
   std::string json = "{\"version\":1,\"nonce\":\"" + hex(nonce) + "\",\"unix_time_ns\":" +
@@ -45,14 +72,13 @@ std::string hello(const std::string& nonce, const std::string& id, const Limits&
 
 Result<void> shake_hands(const ChannelFds& channel, const std::string& id, const Limits& limits,
                          std::chrono::milliseconds patience) {
-  std::string nonce = random_bytes(16);
-  std::string greeting = hello(nonce, id, limits);
-  if (::write(channel.to_agent.get(), greeting.data(), greeting.size()) < 0) return fail_errno("write to the agent");
-  auto end = Clock::now() + patience;
+  std::string nonce = random_bytes(16), mark = channel::sync_mark(nonce);
+  Greeter greeter(channel, hello(nonce, id, limits), patience);
   std::string bytes;
   size_t at = std::string::npos;
-  while ((at = bytes.find(channel::sync_mark(nonce))) == std::string::npos) {
-    if (!read_more(channel.from_agent.get(), end, &bytes)) return fail(Code::kTimeout, "the agent does not answer HELLO");
+  while ((at = bytes.find(mark)) == std::string::npos) {
+    if (bytes.size() > kKept) bytes.erase(0, bytes.size() - mark.size());
+    if (!greeter.step(&bytes)) return fail(Code::kTimeout, "the agent does not answer HELLO");
   }
   channel::Decoder decoder(channel::kMaxPayloadFromAgent, channel::kMaxMessageFromAgent);
   decoder.feed(std::string_view(bytes).substr(at + channel::kSyncBytes));
@@ -61,7 +87,7 @@ Result<void> shake_hands(const ChannelFds& channel, const std::string& id, const
     if (complete && frame.type == channel::Type::kHelloOk) return {};
     if (complete) return fail(Code::kAgentProtocol, "the agent's first frame is not HELLO_OK");
     bytes.clear();
-    if (!read_more(channel.from_agent.get(), end, &bytes)) return fail(Code::kTimeout, "the agent sends no HELLO_OK");
+    if (!greeter.step(&bytes)) return fail(Code::kTimeout, "the agent sends no HELLO_OK");
     decoder.feed(bytes);
   }
 }

@@ -117,6 +117,15 @@ Result<std::string> ask(const ChannelFds& channel, const std::string& command, s
   return answer.payload;
 }
 
+void make_traffic(const ChannelFds& channel) {
+  std::string frame;
+  channel::append_frame(frame, 0, channel::Type::kPing, std::string(64, 'p'));
+  while (::write(channel.to_agent.get(), frame.data(), frame.size()) > 0) {
+  }
+  char buffer[10007];  // ends in the middle of frames
+  for (int i = 0; i < 20; ++i) (void)!::read(channel.from_agent.get(), buffer, sizeof buffer);
+}
+
 HostObjects count_objects(const HostConfig& config) {
   HostObjects objects;
   objects.processes = static_cast<int>(sys::children().size());

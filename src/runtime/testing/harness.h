@@ -44,6 +44,9 @@ Result<void> shake_hands(const ChannelFds& channel, std::chrono::milliseconds pa
 Result<std::string> ask(const ChannelFds& channel, const std::string& command,
                         std::chrono::milliseconds patience = std::chrono::seconds(20));
 
+// Sends PINGs as long as the pipe takes them, then reads a part of what has come back.
+void make_traffic(const ChannelFds& channel);
+
 // Everything on the host that a sandbox could leave behind.
 struct HostObjects {
   int processes = 0;  // children of this process, zombies included
