@@ -119,12 +119,13 @@ def share_templates(data_dir):
 
 @pytest.fixture(scope="session")
 def make_daemon(tmp_path_factory):
-    """Starts further daemons with options of their own; all are stopped at the end and must leave the host as it was."""
+    """Starts daemons; all are stopped at the end and must leave the host as it was. `config` becomes their config.toml."""
     started = []
 
-    def make(*options):
+    def make(*options, config=""):
         data_dir = tmp_path_factory.mktemp("data")
         share_templates(data_dir)
+        (data_dir / "config.toml").write_text(config)
         daemon = Daemon(data_dir, *options)
         started.append(daemon)
         return daemon.start()

@@ -276,7 +276,7 @@ def test_many_at_once(create):  # C33
 
 
 def test_capacity_is_a_typed_refusal(make_daemon, tier):  # C33
-    daemon = make_daemon("--max-sandboxes", "3")
+    daemon = make_daemon(config="max_sandboxes = 3\n")
     api = daemon.admin
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: api.request("POST", "/v1/sandboxes", json={"runtime": tier}), range(8)))
