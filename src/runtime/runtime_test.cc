@@ -420,6 +420,35 @@ TEST_P(RuntimeTest, IsAdoptedAfterTheDaemonWasKilledUnderLoad) {
   EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/run/slots").empty());
 }
 
+// Killed anywhere within start(): the plan that was stored before is enough for the next daemon.
+TEST_P(RuntimeTest, ADaemonKilledWhileStartingLeavesNothingThatThePlanDoesNotReach) {
+  warm_up();
+  auto before = count_objects(host_->config());
+  auto longest = is_container() ? 6000 : 150000;
+  for (int round = 0; round < 24; ++round) {
+    auto spec = host_->spec("box-" + std::to_string(round));
+    Record planned = runtime().plan(spec);
+    pid_t daemon = ::fork();
+    if (daemon == 0) {
+      Host host(GetParam(), *host_);
+      if (!enter_private_namespace()) ::_exit(2);
+      auto started = host.runtime().start(spec, planned, after(30s));
+      ::_exit(started ? 0 : 3);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(longest * round / 24));
+    ::kill(daemon, SIGKILL);
+    ::waitpid(daemon, nullptr, 0);
+    auto destroyed = runtime().destroy(planned);
+    EXPECT_TRUE(destroyed.has_value()) << round << ": " << destroyed.error().message;
+    EXPECT_TRUE(sys::list_directory(spec.directory).empty()) << round;
+  }
+  EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/run/slots").empty());
+  EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/run/runsc").empty());
+  // Helpers that died with that daemon are orphans; here they come to us, elsewhere to the host's init.
+  for (auto end = Clock::now() + 2s; !sys::children().empty() && Clock::now() < end;) ::waitpid(-1, nullptr, WNOHANG);
+  EXPECT_EQ(count_objects(host_->config()), before);
+}
+
 TEST_P(RuntimeTest, FiftyStartsInParallelAllLive) {
   warm_up();
   auto before = count_objects(host_->config());

@@ -54,7 +54,7 @@ std::string mounts_section(const StartSpec& spec, const BundlePaths& paths) {
          R"({"destination":"/sys","type":"sysfs","source":"sysfs","options":["nosuid","noexec","nodev","ro"]},)"
          R"({"destination":"/dev/shm","type":"tmpfs","source":"shm","options":["mode=1777","size=)" + shm + R"("]},)"
          R"({"destination":"/tmp","type":"bind","source":)" + quoted(paths.tmp) + R"(,"options":["bind","rw"]},)"
-         R"({"destination":"/.glovebox/agent","type":"bind","source":)" + quoted(paths.agent) + R"(,"options":["bind","ro"]}])";
+         R"({"destination":"/.glovebox","type":"bind","source":)" + quoted(paths.agent.substr(0, paths.agent.rfind('/'))) + R"(,"options":["bind","ro"]}])";
 }
 
 }  // namespace

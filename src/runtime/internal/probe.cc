@@ -141,8 +141,7 @@ struct SkeletonFile {
 };
 constexpr SkeletonFile kSkeletonFiles[] = {
     {"/etc/passwd", "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n"},
-    {"/etc/group", "root:x:0:\ntty:x:5:\nuser:x:1000:\n"},
-    {"/.glovebox/agent", ""}};
+    {"/etc/group", "root:x:0:\ntty:x:5:\nuser:x:1000:\n"}};
 constexpr const char* kSkeletonDirectories[] = {"/proc", "/sys", "/dev", "/tmp", "/etc", "/root", "/home/user", "/.glovebox"};
 constexpr const char* kProbeDigest = "676c6f7665626f7870726f626500000000000000000000000000000000000002";
 
