@@ -304,8 +304,8 @@ void Agent::on_supervisor_died(Supervisor& supervisor) {
   });
   if (supervisor.owner != nullptr) {
     auto& execution = *static_cast<Execution*>(supervisor.owner);
-    execution.on_supervisor_lost();
-    orphaned_.push_back(execution.id());
+    const std::string id = execution.id();
+    if (execution.on_supervisor_lost()) orphaned_.push_back(id);
   }
   supervisors_.bury(supervisor);
 }

@@ -286,7 +286,23 @@ void Execution::remove_if_done() {
 
 // ---- The agent as the supervisor's stand-in ----
 
-void Execution::on_supervisor_lost() { supervisor_ = nullptr; }
+bool Execution::on_supervisor_lost() {
+  supervisor_->owner = nullptr;
+  if (stage_ == Stage::kLaunching) {
+    const bool forked = supervisor_->main_pid.load() != 0;
+    if (!forked || launch_.failed_errno != 0) {
+      const Error killed{Code::kInternal, "the supervisor was killed from inside the sandbox", {}};
+      const Error error = launch_.failed_errno != 0 ? launch_error(launch_) : killed;
+      if (channel_ != 0) services_.outbox.send(channel_, Type::kFailed, failed_payload(error));
+      supervisor_ = nullptr;
+      services_.on_removable(request_.id);
+      return false;
+    }
+    on_running();  // it was killed before it could say so, by its own child
+  }
+  supervisor_ = nullptr;
+  return true;
+}
 
 void Execution::on_orphan_reaped(pid_t pid, int status, const struct rusage& usage) {
   if (pid == main_pid_ && !main_ended_) on_main_ended(status, usage, false);

@@ -38,8 +38,8 @@ class Execution {
   // Gives the launch to a supervisor. On error nothing was started.
   Result<void> start(uint32_t channel);
   void on_supervisor(Supervisor& supervisor);
-  // The supervisor was killed from inside: the agent itself reaps now. `status` when it was the main process that it reaped.
-  void on_supervisor_lost();
+  // The supervisor was killed from inside: the agent itself reaps its tree now. False when nothing had been started.
+  bool on_supervisor_lost();
   void on_orphan_reaped(pid_t pid, int status, const struct rusage& usage);
   void on_orphans_gone();
 

@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "programs/agent/agent.h"
@@ -37,6 +38,14 @@ int open_null() {
   if (pipe2(ends, O_CLOEXEC) != 0) die("pipe");
   close(ends[1]);
   return fcntl(ends[0], F_DUPFD_CLOEXEC, 3);
+}
+
+// What a parent forgot to close would be in every process of the sandbox.
+void close_inherited() {
+  if (syscall(SYS_close_range, 3u, ~0u, 0u) == 0) return;
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  for (rlim_t fd = 3; fd < limit.rlim_cur && fd < 65536; ++fd) close(static_cast<int>(fd));
 }
 
 void take_channel(glovebox::agent::AgentOptions& options) {
@@ -86,6 +95,7 @@ int main(int argc, char** argv) {
   }
   mallopt(M_ARENA_MAX, 1);
   mallopt(M_TRIM_THRESHOLD, 128 * 1024);
+  close_inherited();
   take_channel(options);
   reset_signals();
   umask(0);  // modes are meant as they are given; executions get 022

@@ -12,6 +12,7 @@ constexpr OperationKind kOperations[] = {
     {"move", &op_move, true},         {"chmod", &op_chmod, true},
     {"read", &op_read, true},         {"write", &op_write, true},
 
+    {"tar_out", &op_tar_out, true},   {"tar_in", &op_tar_in, true},
     {"processes", &op_processes, false}, {"signal", &op_signal, false},
     {"stats", &op_stats, false},      {"sync", &op_sync, false},
 };

@@ -12,7 +12,7 @@ glovebox_raw_clone:
   subq $16, %rsi
   movq %rdx, 0(%rsi)
   movq %rcx, 8(%rsi)
-  xorl %edx, %edx
+  movq %r8, %rdx
   xorl %r10d, %r10d
   xorl %r8d, %r8d
   movl $56, %eax
@@ -41,7 +41,7 @@ __asm__(R"(
 glovebox_raw_clone:
   and x1, x1, #-16
   stp x2, x3, [x1, #-16]!
-  mov x2, xzr
+  mov x2, x4
   mov x3, xzr
   mov x4, xzr
   mov x8, #220

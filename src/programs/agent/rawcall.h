@@ -43,8 +43,9 @@ long raw_arg(T* pointer) {
   return reinterpret_cast<long>(pointer);
 }
 
-// clone(2) that runs fn(arg) on the given stack and exits with what it returns. `stack_top` is the high end.
+// clone(2) that runs fn(arg) on the given stack and exits with what it returns. `stack_top` is the high end; `parent_tid` is for
+// CLONE_PARENT_SETTID.
 extern "C" long glovebox_raw_clone(unsigned long flags, void* stack_top, int (*fn)(void*),
-                                   void* arg);
+                                   void* arg, int* parent_tid);
 
 }  // namespace glovebox::agent

@@ -117,7 +117,8 @@ bool reap_finished() {
 long launch_main(Supervisor& self) {
   char* const stack_top = static_cast<char*>(self.stack) + kStackBytes / 2;
   const long pid =
-      glovebox_raw_clone(CLONE_VM | CLONE_VFORK | SIGCHLD, stack_top, &run_child, self.launch);
+      glovebox_raw_clone(CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID | SIGCHLD, stack_top, &run_child,
+                         self.launch, reinterpret_cast<int*>(&self.main_pid));
   if (pid < 0) step(*self.launch, LaunchStep::kFork, pid);
   return pid;
 }
@@ -159,7 +160,6 @@ int supervise(void* argument) {
       publish(Phase::kFailed);
       continue;
     }
-    self.main_pid.store(static_cast<pid_t>(main_pid));
     publish(Phase::kRunning);
     for (;;) {
       int status = 0;
@@ -204,7 +204,7 @@ Result<Supervisor*> Supervisors::create() {
   raw(SYS_rt_sigprocmask, SIG_SETMASK, raw_arg(&all), raw_arg(&before), kKernelSignalSetBytes);
   const long pid = glovebox_raw_clone(CLONE_VM | CLONE_FILES | SIGCHLD,
                                       static_cast<char*>(stack) + kStackBytes, &supervise,
-                                      supervisor.get());
+                                      supervisor.get(), nullptr);
   raw(SYS_rt_sigprocmask, SIG_SETMASK, raw_arg(&before), 0, kKernelSignalSetBytes);
   if (pid < 0) {
     ::munmap(stack, kStackBytes);

@@ -54,6 +54,7 @@ struct Launch {
 enum class Phase : uint32_t { kIdle, kLaunching, kFailed, kRunning, kEnded, kGone };
 
 class Supervisors;
+static_assert(sizeof(std::atomic<pid_t>) == sizeof(pid_t));
 
 // Written by its process, read by the agent; `phase` is the publication point of everything else.
 struct Supervisor {
@@ -61,7 +62,7 @@ struct Supervisor {
   std::atomic<uint32_t> bell{0};  // futex: 0 nothing, 1 launch, 2 exit
   std::atomic<Phase> phase{Phase::kIdle};
   Launch* launch = nullptr;
-  std::atomic<pid_t> main_pid{0};
+  std::atomic<pid_t> main_pid{0};  // the kernel stores it before the process runs
   int wait_status = 0;         // from kEnded
   struct rusage usage = {};    // from kEnded
   bool had_children = false;   // other processes lived when the main one ended
