@@ -14,14 +14,17 @@ constexpr size_t kMaxComplaint = 4000;
 constexpr double kAfterPackagesSeconds = 8;  // cleaning and packing, next to what the packages take
 constexpr auto kReportEvery = std::chrono::milliseconds(200);
 
-bool starts(std::string_view line, std::string_view with) { return line.substr(0, with.size()) == with; }
+bool starts(std::string_view line, std::string_view with) {
+  return line.substr(0, with.size()) == with;
+}
 
 // The number before `word` in "0 upgraded, 59 newly installed, …".
 uint64_t number_before(std::string_view line, std::string_view word) {
   const size_t at = line.find(word);
   if (at == std::string_view::npos || at == 0) return 0;
   const size_t from = line.rfind(' ', at - 2);
-  const auto n = parse_int(line.substr(from == std::string_view::npos ? 0 : from + 1, at - 1 - (from == std::string_view::npos ? 0 : from + 1)));
+  const auto n = parse_int(line.substr(from == std::string_view::npos ? 0 : from + 1,
+                                       at - 1 - (from == std::string_view::npos ? 0 : from + 1)));
   return n && *n > 0 ? static_cast<uint64_t>(*n) : 0;
 }
 
@@ -32,7 +35,11 @@ uint64_t parse_apt_size(std::string_view text) {
   char* end = nullptr;
   const double number = std::strtod(copy.c_str(), &end);
   while (*end == ' ') ++end;
-  const double unit = *end == 'k' ? 1e3 : *end == 'M' ? 1e6 : *end == 'G' ? 1e9 : *end == 'B' ? 1 : 0;
+  const double unit = *end == 'k'   ? 1e3
+                      : *end == 'M' ? 1e6
+                      : *end == 'G' ? 1e9
+                      : *end == 'B' ? 1
+                                    : 0;
   return number > 0 && number < 1e12 ? static_cast<uint64_t>(number * unit) : 0;
 }
 
@@ -43,7 +50,8 @@ void AptProgress::enter(const std::string& phase, uint64_t total) {
 }
 
 void AptProgress::update_eta(Time now) {
-  const double steps = static_cast<double>(unpacked_ + configured_), all = 2.0 * static_cast<double>(packages());
+  const double steps = static_cast<double>(unpacked_ + configured_),
+               all = 2.0 * static_cast<double>(packages());
   if (steps < 20 || all <= steps || rest_ == 0) return;  // the first round does not know the second
   const double elapsed = std::chrono::duration<double>(now - start_).count();
   const double left = elapsed / steps * (all - steps) + kAfterPackagesSeconds;
@@ -52,8 +60,10 @@ void AptProgress::update_eta(Time now) {
 
 bool AptProgress::feed(std::string_view line, Time now) {
   const std::string phase = now_.phase;
-  if (starts(line, "E: ") || starts(line, "Err:") || starts(line, "dpkg: error") || starts(line, "W: ")) {
-    if (complaint_.size() + line.size() < kMaxComplaint) complaint_ += (complaint_.empty() ? "" : "\n") + utf8_lossy(line);
+  if (starts(line, "E: ") || starts(line, "Err:") || starts(line, "dpkg: error") ||
+      starts(line, "W: ")) {
+    if (complaint_.size() + line.size() < kMaxComplaint)
+      complaint_ += (complaint_.empty() ? "" : "\n") + utf8_lossy(line);
     return false;
   }
   if (line.find(" newly installed, ") != std::string_view::npos) {

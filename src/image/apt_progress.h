@@ -9,7 +9,8 @@
 
 namespace glovebox::image {
 
-// Turns the lines of `mmdebstrap --verbose` (its own, apt's and dpkg's) into Progress and keeps what explains a failure.
+// Turns the lines of `mmdebstrap --verbose` (its own, apt's and dpkg's) into Progress and keeps
+// what explains a failure.
 class AptProgress {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -30,7 +31,8 @@ class AptProgress {
   Progress now_{.phase = "resolve"};
   std::string complaint_;
   uint64_t downloaded_ = 0, to_download_ = 0;
-  uint64_t essential_ = 0, rest_ = 0;  // packages of mmdebstrap's two rounds; apt may say a number twice
+  uint64_t essential_ = 0,
+           rest_ = 0;  // packages of mmdebstrap's two rounds; apt may say a number twice
   bool is_second_round_ = false;
   uint64_t unpacked_ = 0, configured_ = 0;
 };

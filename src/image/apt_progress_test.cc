@@ -22,11 +22,13 @@ TEST(AptProgress, CountsPackagesAndEstimatesTheEnd) {
   EXPECT_FALSE(p.feed("Reading package lists...", start));
   p.feed("0 upgraded, 20 newly installed, 0 to remove and 0 not upgraded.", start);
   p.feed("I: installing remaining packages inside the chroot...", start);
-  for (int i = 0; i < 2; ++i) p.feed("0 upgraded, 80 newly installed, 0 to remove and 0 not upgraded.", start);
+  for (int i = 0; i < 2; ++i)
+    p.feed("0 upgraded, 80 newly installed, 0 to remove and 0 not upgraded.", start);
   EXPECT_TRUE(p.feed("Need to get 10.0 MB/20.0 MB of archives.", start));
   EXPECT_EQ(p.current().phase, "download");
   EXPECT_EQ(p.current().total, 10'000'000u);
-  p.feed("Get:1 http://mirror.test/debian trixie/main amd64 libc6 amd64 2.41-12 [2850 kB]", start + seconds(1));
+  p.feed("Get:1 http://mirror.test/debian trixie/main amd64 libc6 amd64 2.41-12 [2850 kB]",
+         start + seconds(1));
   EXPECT_EQ(p.current().done, 2'850'000u);
   for (int i = 0; i < 50; ++i) p.feed("Unpacking libc6:amd64 (2.41) ...", start + seconds(10));
   EXPECT_EQ(p.current().phase, "unpack");
@@ -45,7 +47,8 @@ TEST(AptProgress, KeepsWhatExplainsAFailure) {
   p.feed("Get:1 something", {});
   p.feed("Err:2 http://mirror.test trixie InRelease", {});
   p.feed("E: The repository is not signed.", {});
-  EXPECT_EQ(p.complaint(), "Err:2 http://mirror.test trixie InRelease\nE: The repository is not signed.");
+  EXPECT_EQ(p.complaint(),
+            "Err:2 http://mirror.test trixie InRelease\nE: The repository is not signed.");
 }
 
 }  // namespace

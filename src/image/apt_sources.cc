@@ -28,7 +28,8 @@ std::vector<std::string> words_of(const std::string& text) {
 }
 
 std::string lower(std::string s) {
-  std::transform(s.begin(), s.end(), s.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(s.begin(), s.end(), s.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return s;
 }
 
@@ -54,23 +55,32 @@ std::map<std::string, std::string> stanza_fields(const std::vector<std::string>&
 }
 
 AptSource source_of(std::map<std::string, std::string> fields) {
-  AptSource source{words_of(fields["types"]), words_of(fields["uris"]), words_of(fields["suites"]),
-                   words_of(fields["components"]), {}};
-  // A key may stand in the file itself instead of a path; mmdebstrap then finds the distribution's keyring on its own.
+  AptSource source{words_of(fields["types"]),
+                   words_of(fields["uris"]),
+                   words_of(fields["suites"]),
+                   words_of(fields["components"]),
+                   {}};
+  // A key may stand in the file itself instead of a path; mmdebstrap then finds the distribution's
+  // keyring on its own.
   const std::string key = fields["signed-by"];
-  if (!key.empty() && key[0] == '/' && key.find('\n') == std::string::npos) source.options = "signed-by=" + key;
-  if (lower(fields["trusted"]) == "yes") source.options += (source.options.empty() ? "" : " ") + std::string("trusted=yes");
+  if (!key.empty() && key[0] == '/' && key.find('\n') == std::string::npos)
+    source.options = "signed-by=" + key;
+  if (lower(fields["trusted"]) == "yes")
+    source.options += (source.options.empty() ? "" : " ") + std::string("trusted=yes");
   if (lower(fields["enabled"]) == "no") source.types.clear();
   return source;
 }
 
 bool is_fetchable(const std::string& uri) {
-  return uri.rfind("http://", 0) == 0 || uri.rfind("https://", 0) == 0 || uri.rfind("file:/", 0) == 0;
+  return uri.rfind("http://", 0) == 0 || uri.rfind("https://", 0) == 0 ||
+         uri.rfind("file:/", 0) == 0;
 }
 
-// "-updates", "-security", "" for a suite of `codename` (also its alias words); nothing for another one.
+// "-updates", "-security", "" for a suite of `codename` (also its alias words); nothing for another
+// one.
 bool suffix_of(const std::string& suite, const std::string& codename, std::string& suffix) {
-  for (const std::string& base : {codename, std::string("stable"), std::string("oldstable"), std::string("testing")}) {
+  for (const std::string& base :
+       {codename, std::string("stable"), std::string("oldstable"), std::string("testing")}) {
     if (base.empty() || suite.rfind(base, 0) != 0) continue;
     suffix = suite.substr(base.size());
     if (suffix.empty() || suffix == "-updates" || suffix == "-security") return true;
@@ -95,7 +105,9 @@ bool ends_with(const std::string& s, std::string_view end) {
 
 std::vector<AptSource> read_machine_sources() {
   std::vector<AptSource> all;
-  const auto add = [&all](std::vector<AptSource> more) { all.insert(all.end(), more.begin(), more.end()); };
+  const auto add = [&all](std::vector<AptSource> more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
   if (auto text = read_file("/etc/apt/sources.list", kMaxFile)) add(parse_one_line_sources(*text));
   const std::string parts = "/etc/apt/sources.list.d";
   const auto names = directory_names(parts);
@@ -122,7 +134,8 @@ std::vector<AptSource> parse_one_line_sources(std::string_view text) {
       if (close == std::string::npos) continue;
       for (const auto& option : words_of(line.substr(1, close - 1))) {
         // arch= and lang= speak about the machine, not about the template.
-        if (option.rfind("signed-by=/", 0) == 0 || option == "trusted=yes" || option.rfind("check-", 0) == 0) {
+        if (option.rfind("signed-by=/", 0) == 0 || option == "trusted=yes" ||
+            option.rfind("check-", 0) == 0) {
           source.options += (source.options.empty() ? "" : " ") + option;
         }
       }
@@ -156,7 +169,8 @@ std::vector<AptSource> parse_deb822_sources(std::string_view text) {
   return out;
 }
 
-Result<std::vector<std::string>> sources_for_suite(const std::vector<AptSource>& machine, const std::string& machine_codename,
+Result<std::vector<std::string>> sources_for_suite(const std::vector<AptSource>& machine,
+                                                   const std::string& machine_codename,
                                                    const std::string& suite) {
   std::vector<std::string> lines;
   std::string refused;
@@ -179,22 +193,30 @@ Result<std::vector<std::string>> sources_for_suite(const std::vector<AptSource>&
     }
   }
   if (has_main_suite) return lines;
-  const std::string why = refused.empty() ? "apt on this machine has no source for Debian's main archive"
-                                          : "apt on this machine uses \"" + refused + "\" sources, which a build cannot take over";
-  return fail(Code::kUnavailable, why + "; give the archive to build from with --mirror URL and, if needed, --suite NAME",
-              {{"option", "--mirror"}});
+  const std::string why =
+      refused.empty()
+          ? "apt on this machine has no source for Debian's main archive"
+          : "apt on this machine uses \"" + refused + "\" sources, which a build cannot take over";
+  return fail(
+      Code::kUnavailable,
+      why + "; give the archive to build from with --mirror URL and, if needed, --suite NAME",
+      {{"option", "--mirror"}});
 }
 
-Result<std::vector<std::string>> machine_sources(const std::string& mirror, const std::string& suite) {
+Result<std::vector<std::string>> machine_sources(const std::string& mirror,
+                                                 const std::string& suite) {
   if (mirror.empty()) {
     if (os_release_value("ID") != "debian") {
-      return fail(Code::kUnavailable, "this machine does not run Debian, so its apt sources do not lead to " + suite +
-                                          "; give a Debian archive with --mirror URL", {{"option", "--mirror"}});
+      return fail(Code::kUnavailable,
+                  "this machine does not run Debian, so its apt sources do not lead to " + suite +
+                      "; give a Debian archive with --mirror URL",
+                  {{"option", "--mirror"}});
     }
     return sources_for_suite(read_machine_sources(), os_release_value("VERSION_CODENAME"), suite);
   }
   if (!is_fetchable(mirror) || mirror.find_first_of(" \t\n[]") != std::string::npos) {
-    return fail(Code::kInvalidArgument, "--mirror must be an http:, https: or file: URL of a Debian archive");
+    return fail(Code::kInvalidArgument,
+                "--mirror must be an http:, https: or file: URL of a Debian archive");
   }
   return std::vector<std::string>{"deb " + mirror + " " + suite + " main"};
 }
@@ -203,11 +225,14 @@ std::vector<std::string> acquire_options(std::string_view apt_config_dump) {
   std::vector<std::string> out;
   for (const auto& line : split(apt_config_dump, '\n')) {
     const std::string key = lower(line.substr(0, line.find(' ')));
-    const bool wanted = key.rfind("acquire::http::", 0) == 0 || key.rfind("acquire::https::", 0) == 0 ||
-                        key == "acquire::check-valid-until" || key == "acquire::check-date" || key == "acquire::retries" ||
-                        key == "acquire::forceipv4";
-    // A script on this machine that finds the proxy cannot run where apt's configuration is replaced.
-    if (wanted && line.find("\"\"") == std::string::npos && key.find("proxy-auto-detect") == std::string::npos) {
+    const bool wanted = key.rfind("acquire::http::", 0) == 0 ||
+                        key.rfind("acquire::https::", 0) == 0 ||
+                        key == "acquire::check-valid-until" || key == "acquire::check-date" ||
+                        key == "acquire::retries" || key == "acquire::forceipv4";
+    // A script on this machine that finds the proxy cannot run where apt's configuration is
+    // replaced.
+    if (wanted && line.find("\"\"") == std::string::npos &&
+        key.find("proxy-auto-detect") == std::string::npos) {
       out.push_back(line);
     }
   }

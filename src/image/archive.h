@@ -27,7 +27,8 @@ inline std::string entry_text(const char* bytes, const char* utf8) {
   return bytes != nullptr ? bytes : utf8 != nullptr ? utf8 : "";
 }
 
-// "a/b" for "/a//./b/"; kCorrupt for a name with "..", kPayloadTooLarge for one over `max_bytes`. "" is the root.
+// "a/b" for "/a//./b/"; kCorrupt for a name with "..", kPayloadTooLarge for one over `max_bytes`.
+// "" is the root.
 Result<std::string> clean_path(const std::string& name, size_t max_bytes);
 
 }  // namespace glovebox::image

@@ -10,13 +10,15 @@
 
 namespace glovebox::image {
 
-// What a build depends on besides the archive's current content, as one digest. The mirror is not part of it.
+// What a build depends on besides the archive's current content, as one digest. The mirror is not
+// part of it.
 std::string inputs_digest(const Recipe& recipe, const BuildOptions& options);
 
-// Builds the recipe into staging/rootfs.erofs and returns the manifest's part that the build knows. `cache_dir` keeps packages
-// between builds.
-Result<Manifest> build_debian(const Recipe& recipe, const BuildOptions& options, const Staging& staging,
-                              const std::string& cache_dir, const ProgressFn& progress);
+// Builds the recipe into staging/rootfs.erofs and returns the manifest's part that the build knows.
+// `cache_dir` keeps packages between builds.
+Result<Manifest> build_debian(const Recipe& recipe, const BuildOptions& options,
+                              const Staging& staging, const std::string& cache_dir,
+                              const ProgressFn& progress);
 
 // Packs staging/root with mkfs.erofs, in a process without rights.
 Result<void> pack_image(const Staging& staging, bool has_shifted_ids);

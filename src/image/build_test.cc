@@ -25,7 +25,8 @@ class DebianBuild : public ::testing::Test {
  protected:
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "needs root: Debian builds not proven";
-    if (!need_program("mmdebstrap", "mmdebstrap")) GTEST_SKIP() << "needs mmdebstrap: Debian builds not proven";
+    if (!need_program("mmdebstrap", "mmdebstrap"))
+      GTEST_SKIP() << "needs mmdebstrap: Debian builds not proven";
     char dir[] = "/tmp/glovebox-build-test-XXXXXX";
     ASSERT_NE(::mkdtemp(dir), nullptr);
     dir_ = dir;
@@ -49,8 +50,10 @@ class DebianBuild : public ::testing::Test {
 
 // Everything about the host that a build could disturb.
 std::string host_state() {
-  return sha256_hex(read_file("/var/lib/dpkg/status", 64 << 20).value_or("") + read_file("/etc/passwd", 1 << 20).value_or("") +
-                    read_file("/proc/self/mounts", 1 << 20).value_or("") + read_file("/etc/resolv.conf", 1 << 20).value_or(""));
+  return sha256_hex(read_file("/var/lib/dpkg/status", 64 << 20).value_or("") +
+                    read_file("/etc/passwd", 1 << 20).value_or("") +
+                    read_file("/proc/self/mounts", 1 << 20).value_or("") +
+                    read_file("/etc/resolv.conf", 1 << 20).value_or(""));
 }
 
 TEST_F(DebianBuild, GivesTheSameImageTwiceAndLeavesTheHostAlone) {
@@ -79,7 +82,10 @@ TEST_F(DebianBuild, AKilledBuildTakesAllItsProcessesAlongAndIsCleanedUp) {
   // Until it unpacks: by then apt, dpkg and their children have run inside.
   const std::string tmp = dir_ + "/templates/tmp";
   const auto staging = [&] { return directory_names(tmp).value_or(std::vector<std::string>()); };
-  for (int i = 0; i < 1200 && (staging().empty() || !path_exists(tmp + "/" + staging()[0] + "/root/usr/bin/env")); ++i) ::usleep(50'000);
+  for (int i = 0; i < 1200 && (staging().empty() ||
+                               !path_exists(tmp + "/" + staging()[0] + "/root/usr/bin/env"));
+       ++i)
+    ::usleep(50'000);
   ASSERT_FALSE(staging().empty());
   ::kill(builder, SIGKILL);
   ::waitpid(builder, nullptr, 0);
@@ -89,7 +95,8 @@ TEST_F(DebianBuild, AKilledBuildTakesAllItsProcessesAlongAndIsCleanedUp) {
       std::error_code error;
       const auto root = std::filesystem::read_symlink(e.path() / "root", error);
       const auto command = read_file(e.path() / "cmdline", 1 << 20);
-      if (root.string().rfind(tmp, 0) == 0 || (command && command->find(tmp) != std::string::npos)) ++count;
+      if (root.string().rfind(tmp, 0) == 0 || (command && command->find(tmp) != std::string::npos))
+        ++count;
     }
     return count;
   };
@@ -111,7 +118,8 @@ TEST_F(DebianBuild, ExplainsAnUnreachableMirror) {
 // GLOVEBOX_TEST_DATA_DIR: a data directory in which "base" has been built.
 TEST(BaseTemplate, IsWholeAndUpToDateAtOnce) {
   const char* data = std::getenv("GLOVEBOX_TEST_DATA_DIR");
-  if (data == nullptr) GTEST_SKIP() << "needs GLOVEBOX_TEST_DATA_DIR: the base template is not checked";
+  if (data == nullptr)
+    GTEST_SKIP() << "needs GLOVEBOX_TEST_DATA_DIR: the base template is not checked";
   Templates templates(data);
   const auto t = templates.find("base");
   ASSERT_TRUE(t) << t.error().message;
@@ -124,7 +132,8 @@ TEST(BaseTemplate, IsWholeAndUpToDateAtOnce) {
   std::set<std::string> names;
   const auto packages = templates.packages(*t);
   for (const auto& p : *packages) names.insert(p.name);
-  for (const char* wanted : {"python3", "nodejs", "npm", "git", "gcc", "bash", "vim-tiny"}) EXPECT_TRUE(names.contains(wanted)) << wanted;
+  for (const char* wanted : {"python3", "nodejs", "npm", "git", "gcc", "bash", "vim-tiny"})
+    EXPECT_TRUE(names.contains(wanted)) << wanted;
 }
 
 }  // namespace

@@ -11,10 +11,13 @@
 
 namespace glovebox::image {
 
-Sha256::Sha256() { crypto_hash_sha256_init(&state_); }
+Sha256::Sha256() {
+  crypto_hash_sha256_init(&state_);
+}
 
 void Sha256::update(std::string_view bytes) {
-  crypto_hash_sha256_update(&state_, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+  crypto_hash_sha256_update(&state_, reinterpret_cast<const unsigned char*>(bytes.data()),
+                            bytes.size());
 }
 
 std::string Sha256::hex_digest() {

@@ -72,7 +72,8 @@ Result<std::string> read_fd(int fd, size_t max_bytes, const std::string& name) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return fail_errno("read " + name);
     if (n == 0) return out;
-    if (out.size() > max_bytes) return fail(Code::kCorrupt, name + " is longer than " + human_bytes(max_bytes));
+    if (out.size() > max_bytes)
+      return fail(Code::kCorrupt, name + " is longer than " + human_bytes(max_bytes));
   }
 }
 
@@ -98,7 +99,8 @@ Result<void> replace_file(const std::string& path, std::string_view bytes, unsig
   if (!fd) return fail_errno("create " + aside);
   auto written = write_fd(fd.get(), bytes, aside);
   if (written && ::fsync(fd.get()) != 0) written = fail_errno("sync " + aside);
-  if (written && ::rename(aside.c_str(), path.c_str()) != 0) written = fail_errno("rename " + aside);
+  if (written && ::rename(aside.c_str(), path.c_str()) != 0)
+    written = fail_errno("rename " + aside);
   if (!written) {
     ::unlink(aside.c_str());
     return written;
@@ -108,9 +110,11 @@ Result<void> replace_file(const std::string& path, std::string_view bytes, unsig
 
 Result<void> make_directories(const std::string& path, unsigned mode) {
   if (::mkdir(path.c_str(), mode) == 0 || errno == EEXIST) return {};
-  if (errno != ENOENT || path == "/" || path.find('/') == std::string::npos) return fail_errno("make directory " + path);
+  if (errno != ENOENT || path == "/" || path.find('/') == std::string::npos)
+    return fail_errno("make directory " + path);
   GB_TRYV(make_directories(parent_of(path), mode));
-  if (::mkdir(path.c_str(), mode) != 0 && errno != EEXIST) return fail_errno("make directory " + path);
+  if (::mkdir(path.c_str(), mode) != 0 && errno != EEXIST)
+    return fail_errno("make directory " + path);
   return {};
 }
 
@@ -133,7 +137,8 @@ Result<void> remove_tree(const std::string& path) {
   }
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd) return fail_errno("open " + path);
-  if (const int error = empty_directory(std::move(fd), st.st_dev)) return fail_errno("remove below " + path, error);
+  if (const int error = empty_directory(std::move(fd), st.st_dev))
+    return fail_errno("remove below " + path, error);
   if (::rmdir(path.c_str()) != 0 && errno != ENOENT) return fail_errno("remove " + path);
   return {};
 }

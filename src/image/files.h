@@ -9,7 +9,8 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 
-// The few file operations that the template store is made of. Paths are ours unless a comment says otherwise.
+// The few file operations that the template store is made of. Paths are ours unless a comment says
+// otherwise.
 namespace glovebox::image {
 
 Result<std::string> read_file(const std::string& path, size_t max_bytes);
@@ -20,9 +21,11 @@ Result<void> write_fd(int fd, std::string_view bytes, const std::string& name);
 Result<void> replace_file(const std::string& path, std::string_view bytes, unsigned mode);
 Result<void> make_directories(const std::string& path, unsigned mode);
 Result<void> sync_path(const std::string& path);
-// Removes a tree; never follows symbolic links and never leaves the file system of `path`. Absent is fine.
+// Removes a tree; never follows symbolic links and never leaves the file system of `path`. Absent
+// is fine.
 Result<void> remove_tree(const std::string& path);
-Result<std::vector<std::string>> directory_names(const std::string& path);  // sorted; absent is empty
+Result<std::vector<std::string>> directory_names(
+    const std::string& path);  // sorted; absent is empty
 bool path_exists(const std::string& path);
 
 // flock(2), exclusive; 0 or -1 with errno. (<sys/file.h> is hidden by our sys/file.h.)

@@ -43,17 +43,39 @@ Result<void> remove_listed(const Recipe& recipe) {
 
 // Things of the building machine and of the build itself.
 Result<void> remove_leftovers() {
-  for (const char* path : {"/etc/apt/sources.list.d", "/etc/apt/apt.conf.d/99mmdebstrap", "/etc/apt/apt.conf.d/00mmdebstrap",
-                           "/etc/apt/auth.conf", "/etc/apt/auth.conf.d", "/var/lib/apt/lists", "/var/cache/apt/archives",
-                           "/var/cache/apt/pkgcache.bin", "/var/cache/apt/srcpkgcache.bin", "/var/cache/debconf/templates.dat-old",
-                           "/var/cache/debconf/config.dat-old", "/var/cache/ldconfig/aux-cache", "/var/log/apt",
-                           "/var/log/dpkg.log", "/var/log/alternatives.log", "/var/log/bootstrap.log", "/var/lib/dpkg/status-old",
-                           "/var/lib/dpkg/available", "/var/lib/dbus/machine-id", "/var/lib/systemd/random-seed", "/etc/passwd-",
-                           "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/etc/subuid-", "/etc/subgid-",
-                           "/dev", "/run", "/tmp"}) {
+  for (const char* path : {"/etc/apt/sources.list.d",
+                           "/etc/apt/apt.conf.d/99mmdebstrap",
+                           "/etc/apt/apt.conf.d/00mmdebstrap",
+                           "/etc/apt/auth.conf",
+                           "/etc/apt/auth.conf.d",
+                           "/var/lib/apt/lists",
+                           "/var/cache/apt/archives",
+                           "/var/cache/apt/pkgcache.bin",
+                           "/var/cache/apt/srcpkgcache.bin",
+                           "/var/cache/debconf/templates.dat-old",
+                           "/var/cache/debconf/config.dat-old",
+                           "/var/cache/ldconfig/aux-cache",
+                           "/var/log/apt",
+                           "/var/log/dpkg.log",
+                           "/var/log/alternatives.log",
+                           "/var/log/bootstrap.log",
+                           "/var/lib/dpkg/status-old",
+                           "/var/lib/dpkg/available",
+                           "/var/lib/dbus/machine-id",
+                           "/var/lib/systemd/random-seed",
+                           "/etc/passwd-",
+                           "/etc/group-",
+                           "/etc/shadow-",
+                           "/etc/gshadow-",
+                           "/etc/subuid-",
+                           "/etc/subgid-",
+                           "/dev",
+                           "/run",
+                           "/tmp"}) {
     GB_TRYV(remove_tree(path));
   }
-  for (const char* path : {"/etc/apt/sources.list.d", "/var/lib/apt/lists/partial", "/var/cache/apt/archives/partial"}) {
+  for (const char* path : {"/etc/apt/sources.list.d", "/var/lib/apt/lists/partial",
+                           "/var/cache/apt/archives/partial"}) {
     GB_TRYV(make_directories(path, 0755));
   }
   return {};
@@ -69,13 +91,16 @@ Result<void> run_mode(const std::string& mode, const std::vector<std::string>& a
 
 }  // namespace
 
-bool helper_is_wired() { return is_wired; }
+bool helper_is_wired() {
+  return is_wired;
+}
 
 // Arguments: directories the build may write to, the first with a tmp in it, "--", the command.
 Result<void> helper_debian(const std::vector<std::string>& arguments) {
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   if (dashes == arguments.end()) return fail(Code::kInvalidArgument, "no command");
-  const std::vector<std::string> writable(arguments.begin(), dashes), command(dashes + 1, arguments.end());
+  const std::vector<std::string> writable(arguments.begin(), dashes),
+      command(dashes + 1, arguments.end());
   return run_in_jail({.has_user_namespace = false, .has_network = true}, [&]() -> Result<void> {
     ::umask(022);
     GB_TRYV(only_writable(writable));
@@ -102,7 +127,8 @@ Result<void> helper_finish(const std::vector<std::string>& arguments) {
   });
 }
 
-// The tree on fd 3 into image "rootfs.erofs" in the directory on fd 4. Argument: "shifted" for a tree with shifted ids.
+// The tree on fd 3 into image "rootfs.erofs" in the directory on fd 4. Argument: "shifted" for a
+// tree with shifted ids.
 Result<void> helper_pack(const std::vector<std::string>& arguments) {
   const bool is_shifted = !arguments.empty() && arguments[0] == "shifted";
   GB_TRY(const auto root, detach_directory(3));
@@ -115,11 +141,13 @@ Result<void> helper_pack(const std::vector<std::string>& arguments) {
     GB_TRYV(keep_capabilities({CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH}));
     ::close(3);  // mkfs gets paths only
     ::close(4);
-    // The image's own date, fixed so that equal trees are equal images; far off, because later files would be cut back to it.
+    // The image's own date, fixed so that equal trees are equal images; far off, because later
+    // files would be cut back to it.
     ::setenv("SOURCE_DATE_EPOCH", "4102444800", 1);
     // 64 KiB clusters: the knee between size, build time and cost of a random read.
-    return execute({"mkfs.erofs", "-zlz4", "-C65536", "--preserve-mtime", "-U00000000-0000-0000-0000-000000000000", "--quiet",
-                    "/tmp/out/rootfs.erofs", "/tmp/root"});
+    return execute({"mkfs.erofs", "-zlz4", "-C65536", "--preserve-mtime",
+                    "-U00000000-0000-0000-0000-000000000000", "--quiet", "/tmp/out/rootfs.erofs",
+                    "/tmp/root"});
   });
 }
 
@@ -129,7 +157,8 @@ std::optional<int> run_helper(int argc, char** argv) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (std::to_string(::getppid()) != argv[2]) return 1;  // the parent died before the line above
   ::signal(SIGXFSZ, SIG_IGN);
-  ::setlocale(LC_CTYPE, "C.UTF-8");  // names in archives are bytes; this keeps libarchive from refusing them
+  ::setlocale(LC_CTYPE,
+              "C.UTF-8");  // names in archives are bytes; this keeps libarchive from refusing them
   auto result = [&]() -> Result<void> {
     try {
       return run_mode(argv[1], std::vector<std::string>(argv + 3, argv + argc));

@@ -75,16 +75,19 @@ Result<pid_t> spawn(const HelperJob& job, int output) {
   std::vector<char*> argv;
   for (auto& w : words) argv.push_back(w.data());
   argv.push_back(nullptr);
-  std::string path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", lang = "LC_ALL=C.UTF-8";
+  std::string path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+              lang = "LC_ALL=C.UTF-8";
   char* envp[] = {path.data(), lang.data(), nullptr};
   pid_t pid = -1;
-  if (const int error = ::posix_spawn(&pid, "/proc/self/exe", &plan.actions, &plan.attributes, argv.data(), envp)) {
+  if (const int error = ::posix_spawn(&pid, "/proc/self/exe", &plan.actions, &plan.attributes,
+                                      argv.data(), envp)) {
     return fail_errno("start helper process", error);
   }
   return pid;
 }
 
-// "!error CODE LIMIT TEXT" from a process that may be in hostile hands: the code is looked up, the text made printable.
+// "!error CODE LIMIT TEXT" from a process that may be in hostile hands: the code is looked up, the
+// text made printable.
 std::optional<Error> parse_error(std::string_view line) {
   if (line.substr(0, kErrorMark.size()) != kErrorMark) return std::nullopt;
   line.remove_prefix(kErrorMark.size());
@@ -95,7 +98,8 @@ std::optional<Error> parse_error(std::string_view line) {
   for (char& c : error.message) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   }
-  const std::string limit = utf8_lossy(line.substr(first + 1, std::min<size_t>(second - first - 1, 64)));
+  const std::string limit =
+      utf8_lossy(line.substr(first + 1, std::min<size_t>(second - first - 1, 64)));
   if (limit != "-") error.details["limit"] = limit;
   return error;
 }
@@ -150,7 +154,8 @@ std::string error_line(const Error& error) {
          (limit == error.details.end() ? "-" : limit->second) + " " + text + "\n";
 }
 
-Result<void> run_helper_job(const HelperJob& job, const std::function<void(std::string_view)>& on_line) {
+Result<void> run_helper_job(const HelperJob& job,
+                            const std::function<void(std::string_view)>& on_line) {
   // Without this a program whose main forgot run_helper() would start itself over and over.
   if (!helper_is_wired()) return fail(Code::kInternal, "main() does not call image::run_helper()");
   GB_TRY(auto pipe, make_pipe());
@@ -170,8 +175,9 @@ Result<void> run_helper_job(const HelperJob& job, const std::function<void(std::
   }
   if (lines.error) return fail(std::move(*lines.error));
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
-  const std::string how = WIFSIGNALED(status) ? std::string("was killed by ") + ::strsignal(WTERMSIG(status))
-                                              : "ended with status " + std::to_string(WEXITSTATUS(status));
+  const std::string how = WIFSIGNALED(status)
+                              ? std::string("was killed by ") + ::strsignal(WTERMSIG(status))
+                              : "ended with status " + std::to_string(WEXITSTATUS(status));
   return fail(Code::kInternal, "helper \"" + job.mode + "\" " + how + ": " + lines.tail());
 }
 

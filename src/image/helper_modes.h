@@ -14,10 +14,13 @@ inline constexpr std::string_view kHelperName = "glovebox-image-helper";
 bool helper_is_wired();  // run_helper() was called in this process
 
 // Names used by run_helper_job().
-inline constexpr const char* kModeDebian = "debian";  // arguments: writable directories, "--", command…
+inline constexpr const char* kModeDebian =
+    "debian";  // arguments: writable directories, "--", command…
 inline constexpr const char* kModeFinish = "finish";  // RECIPE START_TIME; fd 3: root
-inline constexpr const char* kModeUnpack = "unpack";  // limits…; fd 3: blobs, fd 4: root, fd 5: archive or the blobs again
-inline constexpr const char* kModePack = "pack";      // fd 3: root, fd 4: directory for the image; runs mkfs.erofs
+inline constexpr const char* kModeUnpack =
+    "unpack";  // limits…; fd 3: blobs, fd 4: root, fd 5: archive or the blobs again
+inline constexpr const char* kModePack =
+    "pack";  // fd 3: root, fd 4: directory for the image; runs mkfs.erofs
 
 Result<void> helper_debian(const std::vector<std::string>& arguments);
 Result<void> helper_finish(const std::vector<std::string>& arguments);

@@ -8,7 +8,8 @@
 // What import_image() and its helper agree on.
 namespace glovebox::image {
 
-inline constexpr const char* kResultFile = "result.json";  // in the directory of blobs: a Manifest, most of it empty
+inline constexpr const char* kResultFile =
+    "result.json";  // in the directory of blobs: a Manifest, most of it empty
 inline constexpr size_t kLimitCount = 6;
 
 // The limits in the order of the helper's arguments.

@@ -31,7 +31,8 @@ constexpr int kBodyFailed = 90;  // the body printed its error line
 constexpr int kDetach = 2;  // MNT_DETACH
 
 // mount(2) itself: <sys/mount.h> is hidden by our sys/mount.h.
-int mount_call(const char* source, const char* target, const char* type, unsigned long flags, const void* data) {
+int mount_call(const char* source, const char* target, const char* type, unsigned long flags,
+               const void* data) {
   return static_cast<int>(::syscall(SYS_mount, source, target, type, flags, data));
 }
 
@@ -46,8 +47,10 @@ Result<void> write_map(pid_t pid, const char* file) {
   if (!fd) return fail_errno("open " + path);
   const std::string line = "0 " + std::to_string(kShiftedIds) + " " + std::to_string(kIdCount);
   if (::write(fd.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-    return fail(Code::kUnavailable, "cannot map user ids for the import (" + errno_text(errno) +
-                                        "); the daemon must run with the host's user ids, not in a user namespace of its own");
+    return fail(
+        Code::kUnavailable,
+        "cannot map user ids for the import (" + errno_text(errno) +
+            "); the daemon must run with the host's user ids, not in a user namespace of its own");
   }
   return {};
 }
@@ -61,10 +64,14 @@ Result<void> wait_for(pid_t pid) {
   if (WIFEXITED(status) && (WEXITSTATUS(status) == 0)) return {};
   if (WIFEXITED(status) && WEXITSTATUS(status) == kBodyFailed) return fail(Code::kInternal, "");
   if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGXCPU)) {
-    return fail(Code::kPayloadTooLarge, "the work was stopped by its limit of processor time or memory", {{"limit", "cpu_seconds"}});
+    return fail(Code::kPayloadTooLarge,
+                "the work was stopped by its limit of processor time or memory",
+                {{"limit", "cpu_seconds"}});
   }
-  return fail(Code::kInternal, WIFSIGNALED(status) ? std::string("a jailed process died: ") + ::strsignal(WTERMSIG(status))
-                                                   : "a jailed process ended with status " + std::to_string(WEXITSTATUS(status)));
+  return fail(Code::kInternal,
+              WIFSIGNALED(status)
+                  ? std::string("a jailed process died: ") + ::strsignal(WTERMSIG(status))
+                  : "a jailed process ended with status " + std::to_string(WEXITSTATUS(status)));
 }
 
 void print_error(const Error& error) {
@@ -93,7 +100,8 @@ struct SyncPipe {
   void signal() const { (void)!::write(write.get(), "x", 1); }
 };
 
-// Between the helper and process 1 of the jail: enters the namespaces and becomes root of the shifted ids.
+// Between the helper and process 1 of the jail: enters the namespaces and becomes root of the
+// shifted ids.
 Result<void> outer_process(const JailSpec& spec, const SyncPipe& entered, SyncPipe& mapped,
                            const std::function<Result<void>()>& body) {
   mapped.write.reset();
@@ -113,7 +121,8 @@ Result<void> outer_process(const JailSpec& spec, const SyncPipe& entered, SyncPi
   if (pid < 0) return fail_errno("fork");
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    auto ready = check(mount_call(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr), "make mounts private");
+    auto ready =
+        check(mount_call(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr), "make mounts private");
     finish(ready ? body() : ready);
   }
   return wait_for(pid);
@@ -156,11 +165,13 @@ Result<void> run_in_jail(const JailSpec& spec, const std::function<Result<void>(
 }
 
 Result<void> mount_private_tmp() {
-  return check(mount_call("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777"), "mount /tmp");
+  return check(mount_call("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777"),
+               "mount /tmp");
 }
 
 Result<void> mount_own_proc() {
-  return check(mount_call("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr), "mount /proc");
+  return check(mount_call("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr),
+               "mount /proc");
 }
 
 Result<void> only_writable(const std::vector<std::string>& directories) {
@@ -168,7 +179,8 @@ Result<void> only_writable(const std::vector<std::string>& directories) {
     struct mount_attr attributes = {};
     attributes.attr_set = on;
     attributes.attr_clr = off;
-    return ::syscall(SYS_mount_setattr, AT_FDCWD, path.c_str(), flags, &attributes, sizeof attributes);
+    return ::syscall(SYS_mount_setattr, AT_FDCWD, path.c_str(), flags, &attributes,
+                     sizeof attributes);
   };
   for (const auto& d : directories) {
     GB_TRYV(check(mount_call(d.c_str(), d.c_str(), nullptr, MS_BIND, nullptr), "bind " + d));
@@ -178,19 +190,23 @@ Result<void> only_writable(const std::vector<std::string>& directories) {
     if (errno == ENOSYS || errno == EPERM || errno == EINVAL) return {};
     return fail_errno("make the host's files read-only");
   }
-  for (const auto& d : directories) GB_TRYV(check(static_cast<int>(set(d, 0, MOUNT_ATTR_RDONLY, 0)), "make writable " + d));
+  for (const auto& d : directories)
+    GB_TRYV(check(static_cast<int>(set(d, 0, MOUNT_ATTR_RDONLY, 0)), "make writable " + d));
   return {};
 }
 
 Result<UniqueFd> detach_directory(int fd) {
-  UniqueFd tree(static_cast<int>(::syscall(SYS_open_tree, fd, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH)));
+  UniqueFd tree(static_cast<int>(
+      ::syscall(SYS_open_tree, fd, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH)));
   if (!tree) return fail_errno("open directory as a mount");
   return tree;
 }
 
 Result<void> attach_directory(const UniqueFd& detached, const std::string& where) {
-  if (::mkdir(where.c_str(), 0755) != 0 && errno != EEXIST) return fail_errno("make directory " + where);
-  const long rc = ::syscall(SYS_move_mount, detached.get(), "", AT_FDCWD, where.c_str(), MOVE_MOUNT_F_EMPTY_PATH);
+  if (::mkdir(where.c_str(), 0755) != 0 && errno != EEXIST)
+    return fail_errno("make directory " + where);
+  const long rc = ::syscall(SYS_move_mount, detached.get(), "", AT_FDCWD, where.c_str(),
+                            MOVE_MOUNT_F_EMPTY_PATH);
   return check(static_cast<int>(rc), "mount " + where);
 }
 
@@ -225,22 +241,50 @@ Result<void> limit_resource(int resource, uint64_t value) {
 }
 
 Result<void> deny_dangerous_syscalls() {
-  return filter(SCMP_ACT_ERRNO(EPERM),
-                {SCMP_SYS(socket),        SCMP_SYS(socketpair),    SCMP_SYS(connect),       SCMP_SYS(execve),
-                 SCMP_SYS(execveat),      SCMP_SYS(mount),         SCMP_SYS(umount2),       SCMP_SYS(pivot_root),
-                 SCMP_SYS(chroot),        SCMP_SYS(move_mount),    SCMP_SYS(open_tree),     SCMP_SYS(fsopen),
-                 SCMP_SYS(fsmount),       SCMP_SYS(mount_setattr), SCMP_SYS(unshare),       SCMP_SYS(setns),
-                 SCMP_SYS(clone),         SCMP_SYS(clone3),        SCMP_SYS(fork),          SCMP_SYS(vfork),
-                 SCMP_SYS(ptrace),        SCMP_SYS(bpf),           SCMP_SYS(keyctl),        SCMP_SYS(add_key),
-                 SCMP_SYS(request_key),   SCMP_SYS(io_uring_setup), SCMP_SYS(perf_event_open), SCMP_SYS(userfaultfd),
-                 SCMP_SYS(init_module),   SCMP_SYS(finit_module),  SCMP_SYS(kexec_load),    SCMP_SYS(process_vm_readv),
-                 SCMP_SYS(process_vm_writev), SCMP_SYS(open_by_handle_at), SCMP_SYS(mknod), SCMP_SYS(kill),
-                 SCMP_SYS(memfd_create),  SCMP_SYS(pidfd_getfd),   SCMP_SYS(ioctl)});
+  return filter(SCMP_ACT_ERRNO(EPERM), {SCMP_SYS(socket),
+                                        SCMP_SYS(socketpair),
+                                        SCMP_SYS(connect),
+                                        SCMP_SYS(execve),
+                                        SCMP_SYS(execveat),
+                                        SCMP_SYS(mount),
+                                        SCMP_SYS(umount2),
+                                        SCMP_SYS(pivot_root),
+                                        SCMP_SYS(chroot),
+                                        SCMP_SYS(move_mount),
+                                        SCMP_SYS(open_tree),
+                                        SCMP_SYS(fsopen),
+                                        SCMP_SYS(fsmount),
+                                        SCMP_SYS(mount_setattr),
+                                        SCMP_SYS(unshare),
+                                        SCMP_SYS(setns),
+                                        SCMP_SYS(clone),
+                                        SCMP_SYS(clone3),
+                                        SCMP_SYS(fork),
+                                        SCMP_SYS(vfork),
+                                        SCMP_SYS(ptrace),
+                                        SCMP_SYS(bpf),
+                                        SCMP_SYS(keyctl),
+                                        SCMP_SYS(add_key),
+                                        SCMP_SYS(request_key),
+                                        SCMP_SYS(io_uring_setup),
+                                        SCMP_SYS(perf_event_open),
+                                        SCMP_SYS(userfaultfd),
+                                        SCMP_SYS(init_module),
+                                        SCMP_SYS(finit_module),
+                                        SCMP_SYS(kexec_load),
+                                        SCMP_SYS(process_vm_readv),
+                                        SCMP_SYS(process_vm_writev),
+                                        SCMP_SYS(open_by_handle_at),
+                                        SCMP_SYS(mknod),
+                                        SCMP_SYS(kill),
+                                        SCMP_SYS(memfd_create),
+                                        SCMP_SYS(pidfd_getfd),
+                                        SCMP_SYS(ioctl)});
 }
 
 Result<void> skip_fsync() {
-  return filter(SCMP_ACT_ERRNO(0), {SCMP_SYS(fsync), SCMP_SYS(fdatasync), SCMP_SYS(sync), SCMP_SYS(syncfs),
-                                    SCMP_SYS(sync_file_range), SCMP_SYS(msync)});
+  return filter(SCMP_ACT_ERRNO(0), {SCMP_SYS(fsync), SCMP_SYS(fdatasync), SCMP_SYS(sync),
+                                    SCMP_SYS(syncfs), SCMP_SYS(sync_file_range), SCMP_SYS(msync)});
 }
 
 }  // namespace glovebox::image

@@ -29,8 +29,9 @@ struct LayerSource {
   int number = 0;       // from 1, for messages
 };
 
-// Applies one layer to "/": plain entries, whiteouts ".wh.NAME" and opaque markers ".wh..wh..opq". Runs jailed in the new root, so that
-// links inside it cannot lead out; the names, links and sizes in the layer are hostile all the same. Devices are left out.
+// Applies one layer to "/": plain entries, whiteouts ".wh.NAME" and opaque markers ".wh..wh..opq".
+// Runs jailed in the new root, so that links inside it cannot lead out; the names, links and sizes
+// in the layer are hostile all the same. Devices are left out.
 class LayerWriter {
  public:
   LayerWriter(const ImportLimits& limits, LayerUse& use, std::function<void()> on_progress)
@@ -55,7 +56,8 @@ class LayerWriter {
   LayerUse& use_;
   std::function<void()> on_progress_;
   uint64_t stored_bytes_ = 0, layer_bytes_ = 0;
-  std::unordered_set<ino_t> made_;  // inodes that this layer made or touched: its whiteouts speak of lower layers only
+  std::unordered_set<ino_t>
+      made_;  // inodes that this layer made or touched: its whiteouts speak of lower layers only
   std::map<std::string, timespec> directory_times_;
 };
 

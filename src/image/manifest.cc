@@ -23,8 +23,9 @@ json::object object_of(const std::map<std::string, std::string>& map) {
 }
 
 json::object config_json(const TemplateConfig& c) {
-  return {{"env", object_of(c.env)},           {"user", c.user},          {"workdir", c.workdir},
-          {"entrypoint", array_of(c.entrypoint)}, {"cmd", array_of(c.cmd)}, {"exposed_ports", array_of(c.exposed_ports)}};
+  return {{"env", object_of(c.env)}, {"user", c.user},
+          {"workdir", c.workdir},    {"entrypoint", array_of(c.entrypoint)},
+          {"cmd", array_of(c.cmd)},  {"exposed_ports", array_of(c.exposed_ports)}};
 }
 
 std::vector<std::string> strings(const json::value& v) {
@@ -35,11 +36,14 @@ std::vector<std::string> strings(const json::value& v) {
 
 std::map<std::string, std::string> string_map(const json::value& v) {
   std::map<std::string, std::string> out;
-  for (const auto& member : v.as_object()) out[std::string(member.key())] = std::string(member.value().as_string());
+  for (const auto& member : v.as_object())
+    out[std::string(member.key())] = std::string(member.value().as_string());
   return out;
 }
 
-std::string text_of(const json::object& o, const char* key) { return std::string(o.at(key).as_string()); }
+std::string text_of(const json::object& o, const char* key) {
+  return std::string(o.at(key).as_string());
+}
 
 TemplateConfig config_from(const json::object& o) {
   return {string_map(o.at("env")),     text_of(o, "user"),   text_of(o, "workdir"),
@@ -57,7 +61,8 @@ Manifest manifest_from(const json::object& o) {
   m.config = config_from(o.at("config").as_object());
   for (const auto& p : o.at("packages").as_array()) {
     const auto& fields = p.as_object();
-    m.packages.push_back({text_of(fields, "name"), text_of(fields, "version"), text_of(fields, "architecture")});
+    m.packages.push_back(
+        {text_of(fields, "name"), text_of(fields, "version"), text_of(fields, "architecture")});
   }
   m.inputs = text_of(o, "inputs");
   m.suites = strings(o.at("suites"));
@@ -71,14 +76,17 @@ Manifest manifest_from(const json::object& o) {
 std::string to_json(const Manifest& m) {
   json::array packages;
   for (const auto& p : m.packages) {
-    packages.push_back(json::object{{"name", p.name}, {"version", p.version}, {"architecture", p.architecture}});
+    packages.push_back(
+        json::object{{"name", p.name}, {"version", p.version}, {"architecture", p.architecture}});
   }
   const json::object all = {{"schema", kSchema},
                             {"name", m.name},
                             {"version", m.version},
                             {"kind", m.kind},
                             {"created_at", m.created_at},
-                            {"image", json::object{{"file", "rootfs.erofs"}, {"sha256", m.image_sha256}, {"bytes", m.image_bytes}}},
+                            {"image", json::object{{"file", "rootfs.erofs"},
+                                                   {"sha256", m.image_sha256},
+                                                   {"bytes", m.image_bytes}}},
                             {"config", config_json(m.config)},
                             {"inputs", m.inputs},
                             {"suites", array_of(m.suites)},

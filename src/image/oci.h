@@ -13,7 +13,8 @@ namespace glovebox::image {
 
 struct OciLayer {
   const Blob* blob = nullptr;
-  std::string diff_id;  // 64 hex digits: SHA-256 of the uncompressed layer; empty when the configuration has none
+  std::string diff_id;  // 64 hex digits: SHA-256 of the uncompressed layer; empty when the
+                        // configuration has none
 };
 
 struct OciImage {
@@ -22,7 +23,8 @@ struct OciImage {
   std::map<std::string, std::string> source;  // digests, for the manifest
 };
 
-// Finds the image for linux/`architecture` ("amd64") in an OCI layout or a `docker save` archive. kCorrupt, kUnsupported.
+// Finds the image for linux/`architecture` ("amd64") in an OCI layout or a `docker save` archive.
+// kCorrupt, kUnsupported.
 Result<OciImage> find_image(const Blobs& blobs, const std::string& architecture);
 // The OCI name of this machine's architecture.
 std::string host_architecture();

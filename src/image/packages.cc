@@ -30,8 +30,8 @@ std::vector<Package> parse_dpkg_status(std::string_view text) {
   };
   for (const auto& line : split(text, '\n')) {
     if (line.empty()) finish();
-    take(line, "Package: ", p.name) || take(line, "Version: ", p.version) || take(line, "Architecture: ", p.architecture) ||
-        take(line, "Status: ", status);
+    take(line, "Package: ", p.name) || take(line, "Version: ", p.version) ||
+        take(line, "Architecture: ", p.architecture) || take(line, "Status: ", status);
   }
   finish();
   return out;

@@ -24,14 +24,16 @@ std::vector<std::string> words_of(const std::string& line) {
 bool is_plain_path(const std::string& path) {
   if (path.size() < 2 || path[0] != '/') return false;
   const auto parts = split(path.substr(1), '/');
-  return std::none_of(parts.begin(), parts.end(), [](const auto& p) { return p.empty() || p == "." || p == ".."; });
+  return std::none_of(parts.begin(), parts.end(),
+                      [](const auto& p) { return p.empty() || p == "." || p == ".."; });
 }
 
 // No word may look like an option or start a shell or apt expression.
 bool is_package_word(const std::string& w) {
   return !w.empty() && std::isalnum(static_cast<unsigned char>(w[0])) != 0 &&
          std::all_of(w.begin(), w.end(), [](char c) {
-           return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("+-._=<>~!").find(c) != std::string_view::npos;
+           return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                  std::string_view("+-._=<>~!").find(c) != std::string_view::npos;
          });
 }
 
@@ -42,8 +44,10 @@ class Parser {
 
   Result<void> run(const std::string& name) {
     const auto text = texts_.find(name);
-    if (text == texts_.end()) return fail(Code::kTemplateNotFound, "there is no recipe \"" + name + "\"");
-    if (depth_ > kMaxInherit) return fail(Code::kInvalidArgument, "recipe " + name + ": inherits in a circle");
+    if (text == texts_.end())
+      return fail(Code::kTemplateNotFound, "there is no recipe \"" + name + "\"");
+    if (depth_ > kMaxInherit)
+      return fail(Code::kInvalidArgument, "recipe " + name + ": inherits in a circle");
     name_ = name;
     lines_ = split(text->second, '\n');
     for (at_ = 0; at_ < lines_.size(); ++at_) GB_TRYV(directive(lines_[at_]));
@@ -53,7 +57,8 @@ class Parser {
 
  private:
   tl::unexpected<Error> bad(const std::string& why) const {
-    return fail(Code::kInvalidArgument, "recipe " + name_ + " line " + std::to_string(at_ + 1) + ": " + why);
+    return fail(Code::kInvalidArgument,
+                "recipe " + name_ + " line " + std::to_string(at_ + 1) + ": " + why);
   }
 
   Result<void> directive(const std::string& line) {
@@ -94,7 +99,8 @@ class Parser {
     char* end = nullptr;
     node.mode = static_cast<unsigned>(std::strtoul(words[1].c_str(), &end, 8));
     const auto uid = parse_int(words[2]), gid = parse_int(words[3]);
-    if (*end != '\0' || node.mode > 07777 || !uid || !gid || *uid < 0 || *uid > 65534 || *gid < 0 || *gid > 65534) {
+    if (*end != '\0' || node.mode > 07777 || !uid || !gid || *uid < 0 || *uid > 65534 || *gid < 0 ||
+        *gid > 65534) {
       return bad("mode, uid or gid out of range");
     }
     node.uid = static_cast<unsigned>(*uid);
@@ -141,7 +147,8 @@ class Parser {
 
 }  // namespace
 
-Result<Recipe> parse_recipe(const std::string& name, const std::map<std::string, std::string>& texts) {
+Result<Recipe> parse_recipe(const std::string& name,
+                            const std::map<std::string, std::string>& texts) {
   Recipe recipe;
   recipe.name = name;
   GB_TRYV(Parser(recipe, texts, 0).run(name));
@@ -149,6 +156,8 @@ Result<Recipe> parse_recipe(const std::string& name, const std::map<std::string,
   return recipe;
 }
 
-Result<Recipe> load_recipe(const std::string& name) { return parse_recipe(name, embedded_recipes()); }
+Result<Recipe> load_recipe(const std::string& name) {
+  return parse_recipe(name, embedded_recipes());
+}
 
 }  // namespace glovebox::image

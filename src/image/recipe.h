@@ -11,7 +11,8 @@
 
 namespace glovebox::image {
 
-// A file with its whole content, or a directory (content unused) that a recipe adds after the packages are in.
+// A file with its whole content, or a directory (content unused) that a recipe adds after the
+// packages are in.
 struct RecipeNode {
   std::string path;  // absolute
   bool is_directory = false;
@@ -43,7 +44,8 @@ struct Recipe {
 // kTemplateNotFound when there is no recipe of that name in this program.
 Result<Recipe> load_recipe(const std::string& name);
 // `texts`: recipes by name, for inherit. kInvalidArgument names the line.
-Result<Recipe> parse_recipe(const std::string& name, const std::map<std::string, std::string>& texts);
+Result<Recipe> parse_recipe(const std::string& name,
+                            const std::map<std::string, std::string>& texts);
 const std::map<std::string, std::string>& embedded_recipes();
 
 }  // namespace glovebox::image

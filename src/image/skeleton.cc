@@ -27,7 +27,8 @@ bool is_directory(const std::string& path) {
 }
 
 // A real directory at `path`; something else of that name is replaced.
-Result<void> directory(const std::string& path, unsigned mode, unsigned uid, unsigned gid, bool is_mode_forced) {
+Result<void> directory(const std::string& path, unsigned mode, unsigned uid, unsigned gid,
+                       bool is_mode_forced) {
   const bool existed = is_directory(path);
   if (!existed) {
     if (path_exists(path)) GB_TRYV(remove_tree(path));
@@ -40,7 +41,8 @@ Result<void> directory(const std::string& path, unsigned mode, unsigned uid, uns
 }
 
 // Replaces whatever is at `path` (also a symbolic link) by a regular file.
-Result<void> regular_file(const std::string& path, std::string_view content, unsigned mode, unsigned uid, unsigned gid) {
+Result<void> regular_file(const std::string& path, std::string_view content, unsigned mode,
+                          unsigned uid, unsigned gid) {
   GB_TRYV(remove_tree(path));
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd) return fail_errno("create " + path);
@@ -58,8 +60,10 @@ struct Account {
   std::string name, line;
 };
 
-// Adds the accounts that are missing to a file in the format of passwd(5). An image may have it as a link; it becomes a file.
-Result<void> add_accounts(const std::string& path, const std::vector<Account>& accounts, unsigned mode) {
+// Adds the accounts that are missing to a file in the format of passwd(5). An image may have it as
+// a link; it becomes a file.
+Result<void> add_accounts(const std::string& path, const std::vector<Account>& accounts,
+                          unsigned mode) {
   std::string text;
   if (path_exists(path)) {
     auto old = read_file(path, kMaxAccountFile);
@@ -74,16 +78,21 @@ Result<void> add_accounts(const std::string& path, const std::vector<Account>& a
   struct stat st;
   const bool is_file = ::lstat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode);
   if (is_file && text == before) return {};
-  return regular_file(path, text, is_file ? st.st_mode & 07777 : mode, is_file ? st.st_uid : 0, is_file ? st.st_gid : 0);
+  return regular_file(path, text, is_file ? st.st_mode & 07777 : mode, is_file ? st.st_uid : 0,
+                      is_file ? st.st_gid : 0);
 }
 
 Result<void> add_users() {
   // Where bash is absent (Alpine, distroless) the name of a shell still has to stand there.
   const std::string shell = ::access("/bin/bash", X_OK) == 0 ? "/bin/bash" : "/bin/sh";
   GB_TRYV(add_accounts("/etc/passwd",
-                       {{"root", "root:x:0:0:root:/root:" + shell}, {"user", "user:x:1000:1000:user:/home/user:" + shell}}, 0644));
+                       {{"root", "root:x:0:0:root:/root:" + shell},
+                        {"user", "user:x:1000:1000:user:/home/user:" + shell}},
+                       0644));
   GB_TRYV(add_accounts("/etc/group", {{"root", "root:x:0:"}, {"user", "user:x:1000:"}}, 0644));
-  return add_accounts("/etc/shadow", {{"root", "root:*:19000:0:99999:7:::"}, {"user", "user:*:19000:0:99999:7:::"}}, 0600);
+  return add_accounts(
+      "/etc/shadow", {{"root", "root:*:19000:0:99999:7:::"}, {"user", "user:*:19000:0:99999:7:::"}},
+      0600);
 }
 
 Result<void> add_shell_files() {
@@ -105,17 +114,20 @@ Result<void> add_skeleton() {
   GB_TRYV(directory("/root", 0700, 0, 0, false));
   GB_TRYV(directory("/tmp", 01777, 0, 0, true));
   if (!path_exists("/var")) GB_TRYV(directory("/var", 0755, 0, 0, false));
-  if (is_directory("/var") && !path_exists("/var/tmp")) GB_TRYV(directory("/var/tmp", 01777, 0, 0, true));
+  if (is_directory("/var") && !path_exists("/var/tmp"))
+    GB_TRYV(directory("/var/tmp", 01777, 0, 0, true));
   if (!path_exists("/run")) GB_TRYV(directory("/run", 0755, 0, 0, false));
   GB_TRYV(directory("/home/user", 0755, kUserId, kUserId, true));
   GB_TRYV(directory("/workspace", 0755, kUserId, kUserId, true));
   GB_TRYV(add_users());
   GB_TRYV(add_shell_files());
-  if (!path_exists("/etc/mtab") && ::symlink("../proc/self/mounts", "/etc/mtab") != 0) return fail_errno("link /etc/mtab");
+  if (!path_exists("/etc/mtab") && ::symlink("../proc/self/mounts", "/etc/mtab") != 0)
+    return fail_errno("link /etc/mtab");
   // Bound over or written when a sandbox starts, and never a link out of /etc.
   GB_TRYV(regular_file("/etc/resolv.conf", "", 0644, 0, 0));
   GB_TRYV(regular_file("/etc/hostname", "sandbox\n", 0644, 0, 0));
-  GB_TRYV(regular_file("/etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n", 0644, 0, 0));
+  GB_TRYV(regular_file(
+      "/etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n", 0644, 0, 0));
   return regular_file("/etc/machine-id", "", 0444, 0, 0);
 }
 
@@ -126,9 +138,12 @@ Result<void> settle_times(time_t start) {
   if (walk == nullptr) return fail_errno("walk the image");
   Result<void> result;
   while (const FTSENT* e = ::fts_read(walk)) {
-    if (e->fts_info == FTS_DP || e->fts_info == FTS_DNR || e->fts_info == FTS_NS || e->fts_statp->st_mtime < start) continue;
+    if (e->fts_info == FTS_DP || e->fts_info == FTS_DNR || e->fts_info == FTS_NS ||
+        e->fts_statp->st_mtime < start)
+      continue;
     const timespec times[2] = {{kSettledTime, 0}, {kSettledTime, 0}};
-    if (::utimensat(AT_FDCWD, e->fts_accpath, times, AT_SYMLINK_NOFOLLOW) != 0) result = fail_errno("set times in the image");
+    if (::utimensat(AT_FDCWD, e->fts_accpath, times, AT_SYMLINK_NOFOLLOW) != 0)
+      result = fail_errno("set times in the image");
   }
   ::fts_close(walk);
   return result;

@@ -21,11 +21,13 @@ constexpr size_t kMaxMemberName = 1024;
 constexpr const char* kLayoutList = "layout";  // lines "FILE NAME"
 
 tl::unexpected<Error> too_many_bytes(uint64_t limit) {
-  return fail(Code::kPayloadTooLarge, "the archive is larger than " + human_bytes(limit), {{"limit", "archive_bytes"}});
+  return fail(Code::kPayloadTooLarge, "the archive is larger than " + human_bytes(limit),
+              {{"limit", "archive_bytes"}});
 }
 
 Result<UniqueFd> create_in(int directory, const std::string& file) {
-  UniqueFd fd(::openat(directory, file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+  UniqueFd fd(::openat(directory, file.c_str(),
+                       O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (!fd) return fail_errno("create blob");
   return fd;
 }
@@ -53,7 +55,8 @@ std::string resolve_link(const std::string& from_directory, const std::string& t
   return out;
 }
 
-Result<uint64_t> copy_file(const std::string& from, int directory, const std::string& to, uint64_t max_bytes) {
+Result<uint64_t> copy_file(const std::string& from, int directory, const std::string& to,
+                           uint64_t max_bytes) {
   UniqueFd in(::open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat st;
   if (!in || ::fstat(in.get(), &st) != 0) return fail_errno("open " + from);
@@ -80,15 +83,21 @@ Result<void> Blobs::spool_archive(int archive_fd, const ImportLimits& limits) {
   ::archive_read_support_filter_zstd(a.get());
   ::archive_read_support_filter_xz(a.get());
   ::archive_read_support_format_tar(a.get());
-  if (::archive_read_open_fd(a.get(), archive_fd, 1 << 18) != ARCHIVE_OK) return archive_error(a.get(), "cannot read the archive");
+  if (::archive_read_open_fd(a.get(), archive_fd, 1 << 18) != ARCHIVE_OK)
+    return archive_error(a.get(), "cannot read the archive");
   for (size_t members = 0;; ++members) {
     struct archive_entry* entry = nullptr;
     const int rc = ::archive_read_next_header(a.get(), &entry);
     if (rc == ARCHIVE_EOF) return {};
     if (rc < ARCHIVE_WARN) return archive_error(a.get(), "the archive is damaged");
-    if (members >= kMaxMembers) return fail(Code::kPayloadTooLarge, "the archive has too many members", {{"limit", "members"}});
-    GB_TRY(const auto name, clean_path(entry_text(::archive_entry_pathname(entry), ::archive_entry_pathname_utf8(entry)), kMaxMemberName));
-    const std::string soft = entry_text(::archive_entry_symlink(entry), nullptr), hard = entry_text(::archive_entry_hardlink(entry), nullptr);
+    if (members >= kMaxMembers)
+      return fail(Code::kPayloadTooLarge, "the archive has too many members",
+                  {{"limit", "members"}});
+    GB_TRY(const auto name, clean_path(entry_text(::archive_entry_pathname(entry),
+                                                  ::archive_entry_pathname_utf8(entry)),
+                                       kMaxMemberName));
+    const std::string soft = entry_text(::archive_entry_symlink(entry), nullptr),
+                      hard = entry_text(::archive_entry_hardlink(entry), nullptr);
     if (!hard.empty()) {
       links_[name] = resolve_link("", hard);
     } else if (!soft.empty()) {
@@ -132,12 +141,16 @@ Result<void> copy_layout(const std::string& layout, int directory_fd, const Impo
     if (is_sha256_hex(blob)) names.push_back("blobs/sha256/" + blob);
   }
   if (names.empty()) return fail(Code::kCorrupt, layout + " is not an OCI image layout");
-  if (names.size() > kMaxMembers) return fail(Code::kPayloadTooLarge, "the layout has too many blobs", {{"limit", "members"}});
+  if (names.size() > kMaxMembers)
+    return fail(Code::kPayloadTooLarge, "the layout has too many blobs", {{"limit", "members"}});
   uint64_t left = limits.archive_bytes;
   std::string list;
   for (size_t i = 0; i < names.size(); ++i) {
     auto size = copy_file(layout + "/" + names[i], directory_fd, std::to_string(i), left);
-    if (!size) return fail(size.error().code == Code::kPayloadTooLarge ? too_many_bytes(limits.archive_bytes).value() : size.error());
+    if (!size)
+      return fail(size.error().code == Code::kPayloadTooLarge
+                      ? too_many_bytes(limits.archive_bytes).value()
+                      : size.error());
     left -= *size;
     list += std::to_string(i) + " " + names[i] + "\n";
   }
@@ -181,8 +194,11 @@ Result<const Blob*> Blobs::by_digest(const std::string& digest) const {
   }
   const std::string wanted = digest.substr(7);
   const Blob* blob = find("blobs/sha256/" + wanted);
-  if (blob == nullptr) return fail(Code::kCorrupt, "the archive lacks blob " + wanted, {{"digest", wanted}});
-  if (blob->sha256 != wanted) return fail(Code::kCorrupt, "blob " + wanted + " has other content than its digest says", {{"digest", wanted}});
+  if (blob == nullptr)
+    return fail(Code::kCorrupt, "the archive lacks blob " + wanted, {{"digest", wanted}});
+  if (blob->sha256 != wanted)
+    return fail(Code::kCorrupt, "blob " + wanted + " has other content than its digest says",
+                {{"digest", wanted}});
   return blob;
 }
 

@@ -11,7 +11,8 @@
 
 struct archive;  // libarchive's
 
-// The members of an image archive as files of their own: an archive may be compressed and may name its members in any order.
+// The members of an image archive as files of their own: an archive may be compressed and may name
+// its members in any order.
 namespace glovebox::image {
 
 struct Blob {
@@ -25,7 +26,8 @@ class Blobs {
   // Files are made in `directory_fd`, which stays the caller's.
   explicit Blobs(int directory_fd) : directory_(directory_fd) {}
 
-  // The members of a tar file, also a compressed one. kCorrupt when it ends early, kPayloadTooLarge past `limits`.
+  // The members of a tar file, also a compressed one. kCorrupt when it ends early, kPayloadTooLarge
+  // past `limits`.
   Result<void> spool_archive(int archive_fd, const ImportLimits& limits);
   // What copy_layout() left in the directory.
   Result<void> adopt_layout();
@@ -47,7 +49,8 @@ class Blobs {
   std::map<std::string, std::string> links_;
 };
 
-// For the daemon's side, which may read what the helper may not: copies the parts of an OCI layout directory into `directory_fd`.
+// For the daemon's side, which may read what the helper may not: copies the parts of an OCI layout
+// directory into `directory_fd`.
 Result<void> copy_layout(const std::string& layout, int directory_fd, const ImportLimits& limits);
 
 }  // namespace glovebox::image

@@ -30,11 +30,13 @@ Staging::~Staging() {
 }
 
 Result<void> Store::make_layout() const {
-  for (const char* part : {"", "/versions", "/names", "/tmp", "/locks"}) GB_TRYV(make_directories(root_ + part, 0755));
+  for (const char* part : {"", "/versions", "/names", "/tmp", "/locks"})
+    GB_TRYV(make_directories(root_ + part, 0755));
   return {};
 }
 
-Result<FileLock> Store::lock_name(const std::string& name, const std::function<void()>& on_wait) const {
+Result<FileLock> Store::lock_name(const std::string& name,
+                                  const std::function<void()>& on_wait) const {
   const std::string path = root_ + "/locks/" + name;
   auto lock = FileLock::attempt(path);
   if (lock || lock.error().code != Code::kConflict) return lock;
@@ -42,8 +44,8 @@ Result<FileLock> Store::lock_name(const std::string& name, const std::function<v
   return FileLock::wait(path);
 }
 
-// The lock is on the directory itself, so that it cannot outlive it; the store's lock keeps a sweep from meeting a directory between
-// its creation and its locking.
+// The lock is on the directory itself, so that it cannot outlive it; the store's lock keeps a sweep
+// from meeting a directory between its creation and its locking.
 Result<Staging> Store::make_staging() const {
   GB_TRY(auto guard, lock_store());
   GB_TRYV(remove_stale_staging());
@@ -68,15 +70,20 @@ Result<void> Store::remove_stale_staging() const {
 Result<std::string> Store::version_named(const std::string& name) const {
   auto text = read_file(root_ + "/names/" + name, 128);
   if (!text && text.error().code == Code::kCorrupt) return fail(std::move(text).error());
-  if (!text) return fail(Code::kTemplateNotFound, "there is no template \"" + name + "\"", {{"template", name}});
+  if (!text)
+    return fail(Code::kTemplateNotFound, "there is no template \"" + name + "\"",
+                {{"template", name}});
   while (!text->empty() && text->back() == '\n') text->pop_back();
-  if (!is_sha256_hex(*text)) return fail(Code::kCorrupt, "templates/names/" + name + " does not hold a version");
+  if (!is_sha256_hex(*text))
+    return fail(Code::kCorrupt, "templates/names/" + name + " does not hold a version");
   return *text;
 }
 
 Result<std::vector<std::string>> Store::names() const {
   GB_TRY(auto names, directory_names(root_ + "/names"));
-  std::erase_if(names, [](const auto& n) { return !is_template_name(n) || n.find(".new-") != std::string::npos; });
+  std::erase_if(names, [](const auto& n) {
+    return !is_template_name(n) || n.find(".new-") != std::string::npos;
+  });
   return names;
 }
 
@@ -97,7 +104,8 @@ Result<std::string> Store::manifest_text(const std::string& version) const {
 Result<Manifest> Store::manifest(const std::string& version) const {
   GB_TRY(const auto text, manifest_text(version));
   GB_TRY(auto manifest, manifest_from_json(text, version_dir(version) + "/manifest.json"));
-  if (manifest.version != version) return fail(Code::kCorrupt, version_dir(version) + " holds another version's manifest");
+  if (manifest.version != version)
+    return fail(Code::kCorrupt, version_dir(version) + " holds another version's manifest");
   return manifest;
 }
 
@@ -118,7 +126,8 @@ Result<Manifest> Store::publish(const Staging& staging, const std::string& name,
   m.version = version_of(m);
   const std::string aside = staging.path() + "/version";
   GB_TRYV(make_directories(aside, 0755));
-  if (::rename(image.c_str(), (aside + "/rootfs.erofs").c_str()) != 0) return fail_errno("rename " + image);
+  if (::rename(image.c_str(), (aside + "/rootfs.erofs").c_str()) != 0)
+    return fail_errno("rename " + image);
   GB_TRYV(replace_file(aside + "/manifest.json", to_json(m), 0644));
 
   GB_TRY(auto guard, lock_store());
@@ -142,12 +151,14 @@ Result<void> Store::remove_version(const std::string& version) const {
   return remove_tree(aside);
 }
 
-Result<void> Store::remove_name(const std::string& name, const std::function<bool(const std::string&)>& in_use) const {
+Result<void> Store::remove_name(const std::string& name,
+                                const std::function<bool(const std::string&)>& in_use) const {
   GB_TRYV(make_layout());
   GB_TRY(auto guard, lock_store());
   GB_TRY(const auto version, version_named(name));
   if (in_use && in_use(version)) {
-    return fail(Code::kTemplateInUse, "template \"" + name + "\" is in use", {{"template", name}, {"version", version}});
+    return fail(Code::kTemplateInUse, "template \"" + name + "\" is in use",
+                {{"template", name}, {"version", version}});
   }
   bool is_shared = false;
   GB_TRY(const auto all, names());
@@ -160,7 +171,8 @@ Result<void> Store::remove_name(const std::string& name, const std::function<boo
   return is_shared ? Result<void>() : remove_version(version);
 }
 
-Result<std::vector<std::string>> Store::collect_garbage(const std::function<bool(const std::string&)>& in_use) const {
+Result<std::vector<std::string>> Store::collect_garbage(
+    const std::function<bool(const std::string&)>& in_use) const {
   GB_TRYV(make_layout());
   GB_TRY(auto guard, lock_store());
   GB_TRYV(remove_stale_staging());

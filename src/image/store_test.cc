@@ -68,7 +68,8 @@ TEST_F(StoreTest, FindsByNameAndVersionPrefix) {
   EXPECT_EQ(templates.find("nothing").error().code, Code::kTemplateNotFound);
   EXPECT_EQ(templates.find("nothing@" + first->version).error().code, Code::kTemplateNotFound);
   EXPECT_EQ(templates.find("base@ffffffffffffffff").error().code, Code::kTemplateNotFound);
-  for (const char* bad : {"", "../x", "Base", "base@", "base@12", "base@zzzzzzzz", "@", "a/b", ".hidden"}) {
+  for (const char* bad :
+       {"", "../x", "Base", "base@", "base@12", "base@zzzzzzzz", "@", "a/b", ".hidden"}) {
     EXPECT_EQ(templates.find(bad).error().code, Code::kInvalidArgument) << bad;
   }
 }
@@ -154,12 +155,15 @@ TEST(Files, RemoveTreeDoesNotFollowLinks) {
 
 TEST(Packages, ReadsTheListsOfDebianAndAlpine) {
   const auto debian = parse_dpkg_status(
-      "Package: a\nStatus: install ok installed\nVersion: 1:2-3\nArchitecture: amd64\nDescription: x\n Package: no\n\n"
-      "Package: gone\nStatus: deinstall ok config-files\nVersion: 1\n\nPackage: b\nStatus: install ok installed\nVersion: 2\nArchitecture: all\n");
+      "Package: a\nStatus: install ok installed\nVersion: 1:2-3\nArchitecture: amd64\nDescription: "
+      "x\n Package: no\n\n"
+      "Package: gone\nStatus: deinstall ok config-files\nVersion: 1\n\nPackage: b\nStatus: install "
+      "ok installed\nVersion: 2\nArchitecture: all\n");
   ASSERT_EQ(debian.size(), 2u);
   EXPECT_EQ(debian[0].version, "1:2-3");
   EXPECT_EQ(debian[1].name, "b");
-  const auto alpine = parse_apk_installed("C:Q1\nP:musl\nV:1.2-r3\nA:x86_64\nF:lib\n\nP:zlib\nV:1\nA:x86_64\n");
+  const auto alpine =
+      parse_apk_installed("C:Q1\nP:musl\nV:1.2-r3\nA:x86_64\nF:lib\n\nP:zlib\nV:1\nA:x86_64\n");
   ASSERT_EQ(alpine.size(), 2u);
   EXPECT_EQ(alpine[0].name + alpine[0].version, "musl1.2-r3");
 }

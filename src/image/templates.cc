@@ -23,7 +23,8 @@ WallTime parse_time(const std::string& iso) {
   struct tm tm = {};
   const char* rest = ::strptime(iso.c_str(), "%Y-%m-%dT%H:%M:%S", &tm);
   if (rest == nullptr) return {};
-  const auto millis = *rest == '.' ? parse_int(std::string_view(rest + 1).substr(0, 3)) : std::nullopt;
+  const auto millis =
+      *rest == '.' ? parse_int(std::string_view(rest + 1).substr(0, 3)) : std::nullopt;
   return from_unix_millis(static_cast<int64_t>(::timegm(&tm)) * 1000 + millis.value_or(0));
 }
 
@@ -53,11 +54,15 @@ bool is_version_prefix(const std::string& text) {
 
 Result<void> check_name(const std::string& name) {
   if (is_template_name(name)) return {};
-  return fail(Code::kInvalidArgument, "a template name has 1 to 63 characters of a-z, 0-9, '.', '_', '-' and starts with a letter or digit");
+  return fail(Code::kInvalidArgument,
+              "a template name has 1 to 63 characters of a-z, 0-9, '.', '_', '-' and starts with a "
+              "letter or digit");
 }
 
-// Which versions `name@prefix` may mean: the name's own first, then older ones that were made for it.
-Result<Template> find_version(const Store& store, const std::string& name, const std::string& prefix) {
+// Which versions `name@prefix` may mean: the name's own first, then older ones that were made for
+// it.
+Result<Template> find_version(const Store& store, const std::string& name,
+                              const std::string& prefix) {
   GB_TRY(const auto versions, store.versions());
   std::vector<Template> found;
   const auto named = name.empty() ? Result<std::string>("") : store.version_named(name);
@@ -69,17 +74,24 @@ Result<Template> find_version(const Store& store, const std::string& name, const
       found.push_back(to_template(store, is_current ? name : std::string(), manifest));
     }
   }
-  if (found.empty()) return fail(Code::kTemplateNotFound, "there is no template \"" + name + "@" + prefix + "\"");
-  if (found.size() > 1) return fail(Code::kInvalidArgument, "\"" + prefix + "\" means more than one version");
+  if (found.empty())
+    return fail(Code::kTemplateNotFound, "there is no template \"" + name + "@" + prefix + "\"");
+  if (found.size() > 1)
+    return fail(Code::kInvalidArgument, "\"" + prefix + "\" means more than one version");
   return found.front();
 }
 
 void report_waiting(const ProgressFn& progress, const std::string& name) {
-  if (progress) progress({.phase = "waiting", .message = "another process is making \"" + name + "\""});
+  if (progress)
+    progress({.phase = "waiting", .message = "another process is making \"" + name + "\""});
 }
 
 Template reported(const ProgressFn& progress, Template t) {
-  if (progress) progress({.phase = "done", .done = 1, .total = 1, .message = t.name + "@" + t.version.substr(0, 12)});
+  if (progress)
+    progress({.phase = "done",
+              .done = 1,
+              .total = 1,
+              .message = t.name + "@" + t.version.substr(0, 12)});
   return t;
 }
 
@@ -88,7 +100,8 @@ Template reported(const ProgressFn& progress, Template t) {
 bool is_template_name(const std::string& name) {
   const auto is_plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   return !name.empty() && name.size() <= 63 && is_plain(name[0]) &&
-         std::all_of(name.begin(), name.end(), [&](char c) { return is_plain(c) || c == '.' || c == '_' || c == '-'; });
+         std::all_of(name.begin(), name.end(),
+                     [&](char c) { return is_plain(c) || c == '.' || c == '_' || c == '-'; });
 }
 
 Templates::Templates(std::string data_dir) : data_dir_(std::move(data_dir)) {}
@@ -104,7 +117,8 @@ Result<Template> Templates::find(const std::string& spec) const {
   }
   const std::string prefix = spec.substr(at + 1);
   if (!is_version_prefix(prefix)) {
-    return fail(Code::kInvalidArgument, "a template version is given by 8 to 64 hexadecimal digits");
+    return fail(Code::kInvalidArgument,
+                "a template version is given by 8 to 64 hexadecimal digits");
   }
   return find_version(store, name, prefix);
 }
@@ -130,17 +144,21 @@ Result<std::vector<Package>> Templates::packages(const Template& t) const {
   return std::move(manifest.packages);
 }
 
-Result<std::string> Templates::manifest(const Template& t) const { return Store(data_dir_).manifest_text(t.version); }
+Result<std::string> Templates::manifest(const Template& t) const {
+  return Store(data_dir_).manifest_text(t.version);
+}
 
 Result<void> Templates::verify(const Template& t) const {
   UniqueFd fd(::open(t.image_path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return fail_errno("open " + t.image_path);
   GB_TRY(const auto digest, sha256_of_fd(fd.get(), t.image_path));
   if (digest == t.image_sha256) return {};
-  return fail(Code::kCorrupt, t.image_path + ": its SHA-256 is not the manifest's", {{"expected", t.image_sha256}, {"found", digest}});
+  return fail(Code::kCorrupt, t.image_path + ": its SHA-256 is not the manifest's",
+              {{"expected", t.image_sha256}, {"found", digest}});
 }
 
-Result<Template> Templates::build(const std::string& recipe_name, const BuildOptions& options, const ProgressFn& progress) {
+Result<Template> Templates::build(const std::string& recipe_name, const BuildOptions& options,
+                                  const ProgressFn& progress) {
   GB_TRY(const auto recipe, load_recipe(recipe_name));
   const Store store(data_dir_);
   GB_TRYV(store.make_layout());
@@ -155,12 +173,14 @@ Result<Template> Templates::build(const std::string& recipe_name, const BuildOpt
   GB_TRY(const auto staging, store.make_staging());
   GB_TRY(auto built, build_debian(recipe, options, staging, data_dir_ + "/cache/apt", progress));
   GB_TRY(const auto published, store.publish(staging, recipe.name, std::move(built)));
-  log::info("template.built", {{"name", recipe.name}, {"version", published.version}, {"bytes", published.image_bytes}});
+  log::info(
+      "template.built",
+      {{"name", recipe.name}, {"version", published.version}, {"bytes", published.image_bytes}});
   return reported(progress, to_template(store, recipe.name, published));
 }
 
-Result<Template> Templates::import_archive(const std::string& name, const std::string& path, const ProgressFn& progress,
-                                           const ImportLimits& limits) {
+Result<Template> Templates::import_archive(const std::string& name, const std::string& path,
+                                           const ProgressFn& progress, const ImportLimits& limits) {
   GB_TRYV(check_name(name));
   const Store store(data_dir_);
   GB_TRYV(store.make_layout());
@@ -168,16 +188,19 @@ Result<Template> Templates::import_archive(const std::string& name, const std::s
   GB_TRY(const auto staging, store.make_staging());
   GB_TRY(auto imported, import_image(path, staging, limits, progress));
   GB_TRY(const auto published, store.publish(staging, name, std::move(imported)));
-  log::info("template.imported", {{"name", name}, {"version", published.version}, {"bytes", published.image_bytes}});
+  log::info("template.imported",
+            {{"name", name}, {"version", published.version}, {"bytes", published.image_bytes}});
   return reported(progress, to_template(store, name, published));
 }
 
-Result<void> Templates::remove(const std::string& name, const std::function<bool(const std::string& version)>& in_use) {
+Result<void> Templates::remove(const std::string& name,
+                               const std::function<bool(const std::string& version)>& in_use) {
   GB_TRYV(check_name(name));
   return Store(data_dir_).remove_name(name, in_use);
 }
 
-Result<std::vector<std::string>> Templates::collect_garbage(const std::function<bool(const std::string& version)>& in_use) {
+Result<std::vector<std::string>> Templates::collect_garbage(
+    const std::function<bool(const std::string& version)>& in_use) {
   return Store(data_dir_).collect_garbage(in_use);
 }
 

@@ -47,22 +47,28 @@ std::string header(const TarEntry& e) {
 std::string pax_record(const std::string& key, const std::string& value) {
   const std::string rest = " " + key + "=" + value + "\n";
   size_t length = rest.size() + 1;
-  while (std::to_string(length).size() + rest.size() != length) length = std::to_string(length).size() + rest.size();
+  while (std::to_string(length).size() + rest.size() != length)
+    length = std::to_string(length).size() + rest.size();
   return std::to_string(length) + rest;
 }
 
-std::string quoted_digest(const std::string& bytes) { return "\"sha256:" + sha256_hex(bytes) + "\""; }
+std::string quoted_digest(const std::string& bytes) {
+  return "\"sha256:" + sha256_hex(bytes) + "\"";
+}
 
 std::string config_json(const ImageParts& parts) {
   std::string ids;
-  for (const auto& diff : parts.diffs.empty() ? parts.layers : parts.diffs) ids += (ids.empty() ? "" : ",") + quoted_digest(diff);
-  const std::string architecture = parts.architecture.empty() ? host_architecture() : parts.architecture;
+  for (const auto& diff : parts.diffs.empty() ? parts.layers : parts.diffs)
+    ids += (ids.empty() ? "" : ",") + quoted_digest(diff);
+  const std::string architecture =
+      parts.architecture.empty() ? host_architecture() : parts.architecture;
   return R"({"os":"linux","architecture":")" + architecture + R"(","config":)" + parts.config +
          R"(,"rootfs":{"type":"layers","diff_ids":[)" + ids + "]}}";
 }
 
 std::string descriptor(const std::string& bytes) {
-  return R"({"digest":)" + quoted_digest(bytes) + R"(,"size":)" + std::to_string(bytes.size()) + "}";
+  return R"({"digest":)" + quoted_digest(bytes) + R"(,"size":)" + std::to_string(bytes.size()) +
+         "}";
 }
 
 }  // namespace
@@ -106,7 +112,8 @@ Members oci_members(const ImageParts& parts) {
   const std::string config = config_json(parts);
   std::string layers;
   for (const auto& layer : parts.layers) layers += (layers.empty() ? "" : ",") + descriptor(layer);
-  const std::string manifest = R"({"schemaVersion":2,"config":)" + descriptor(config) + R"(,"layers":[)" + layers + "]}";
+  const std::string manifest =
+      R"({"schemaVersion":2,"config":)" + descriptor(config) + R"(,"layers":[)" + layers + "]}";
   Members out;
   out.emplace_back("oci-layout", R"({"imageLayoutVersion":"1.0.0"})");
   std::string last;
@@ -116,7 +123,8 @@ Members oci_members(const ImageParts& parts) {
   }
   out.emplace_back("blobs/sha256/" + sha256_hex(config), config);
   out.emplace_back("blobs/sha256/" + sha256_hex(manifest), manifest);
-  out.emplace_back("index.json", R"({"schemaVersion":2,"manifests":[)" + descriptor(manifest) + "]}");
+  out.emplace_back("index.json",
+                   R"({"schemaVersion":2,"manifests":[)" + descriptor(manifest) + "]}");
   return out;
 }
 
@@ -130,7 +138,8 @@ Members docker_members(const ImageParts& parts) {
     layers += (layers.empty() ? "\"" : ",\"") + name + "\"";
   }
   out.emplace_back(sha256_hex(config) + ".json", config);
-  out.emplace_back("manifest.json", R"([{"Config":")" + sha256_hex(config) + R"(.json","RepoTags":["x:1"],"Layers":[)" + layers + "]}]");
+  out.emplace_back("manifest.json", R"([{"Config":")" + sha256_hex(config) +
+                                        R"(.json","RepoTags":["x:1"],"Layers":[)" + layers + "]}]");
   return out;
 }
 

@@ -12,24 +12,29 @@ using glovebox::image::Template;
 using glovebox::image::Templates;
 
 void show(const Progress& p) {
-  std::fprintf(stderr, "%-10s %llu/%llu eta %lld s  %s\n", p.phase.c_str(), static_cast<unsigned long long>(p.done),
-               static_cast<unsigned long long>(p.total), static_cast<long long>(p.eta.count() / 1000), p.message.c_str());
+  std::fprintf(stderr, "%-10s %llu/%llu eta %lld s  %s\n", p.phase.c_str(),
+               static_cast<unsigned long long>(p.done), static_cast<unsigned long long>(p.total),
+               static_cast<long long>(p.eta.count() / 1000), p.message.c_str());
 }
 
 int finish(const Result<Template>& t) {
   if (!t) {
-    std::fprintf(stderr, "%s: %s\n", std::string(info(t.error().code).name).c_str(), t.error().message.c_str());
+    std::fprintf(stderr, "%s: %s\n", std::string(info(t.error().code).name).c_str(),
+                 t.error().message.c_str());
     return 1;
   }
-  std::printf("%s %s %s %llu bytes, %zu packages\n%s\n", t->name.c_str(), t->version.c_str(), t->kind.c_str(),
-              static_cast<unsigned long long>(t->image_bytes), t->package_count, t->image_path.c_str());
+  std::printf("%s %s %s %llu bytes, %zu packages\n%s\n", t->name.c_str(), t->version.c_str(),
+              t->kind.c_str(), static_cast<unsigned long long>(t->image_bytes), t->package_count,
+              t->image_path.c_str());
   return 0;
 }
 
 int usage() {
-  std::fputs("glovebox-template DATA_DIR build RECIPE [--refresh] [--mirror URL] [--suite NAME]\n"
-             "glovebox-template DATA_DIR import NAME ARCHIVE\n"
-             "glovebox-template DATA_DIR list\n", stderr);
+  std::fputs(
+      "glovebox-template DATA_DIR build RECIPE [--refresh] [--mirror URL] [--suite NAME]\n"
+      "glovebox-template DATA_DIR import NAME ARCHIVE\n"
+      "glovebox-template DATA_DIR list\n",
+      stderr);
   return 2;
 }
 
@@ -65,7 +70,8 @@ int main(int argc, char** argv) {
   Templates templates(argv[1]);
   const std::string verb = argv[2];
   if (verb == "build" && argc >= 4) return build(templates, argc, argv);
-  if (verb == "import" && argc == 5) return finish(templates.import_archive(argv[3], argv[4], show));
+  if (verb == "import" && argc == 5)
+    return finish(templates.import_archive(argv[3], argv[4], show));
   if (verb == "list" && argc == 3) return list(templates);
   return usage();
 }

@@ -36,7 +36,8 @@ constexpr uint64_t kMaxMemory = 3ull << 30;  // a zstd window, a million inodes,
 constexpr size_t kMaxPackageList = 64 << 20;
 
 void report(const char* phase, uint64_t done, uint64_t total) {
-  const std::string line = "!progress " + std::string(phase) + " " + std::to_string(done) + " " + std::to_string(total) + "\n";
+  const std::string line = "!progress " + std::string(phase) + " " + std::to_string(done) + " " +
+                           std::to_string(total) + "\n";
   (void)!::write(STDOUT_FILENO, line.data(), line.size());
 }
 
@@ -61,7 +62,8 @@ Result<void> confine(const UniqueFd& root, const ImportLimits& limits) {
 #ifndef GLOVEBOX_ASAN
   GB_TRYV(limit_resource(RLIMIT_AS, kMaxMemory));
 #endif
-  GB_TRYV(keep_capabilities({CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_FSETID}));
+  GB_TRYV(keep_capabilities(
+      {CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_FSETID}));
   return deny_dangerous_syscalls();
 }
 
@@ -90,11 +92,14 @@ Result<void> write_result(const OciImage& image) {
   m.kind = "oci-import";
   m.config = image.config;
   m.source = image.source;
-  if (const auto status = read_file("/var/lib/dpkg/status", kMaxPackageList)) m.packages = parse_dpkg_status(*status);
-  if (const auto list = read_file("/lib/apk/db/installed", kMaxPackageList); list && m.packages.empty()) {
+  if (const auto status = read_file("/var/lib/dpkg/status", kMaxPackageList))
+    m.packages = parse_dpkg_status(*status);
+  if (const auto list = read_file("/lib/apk/db/installed", kMaxPackageList);
+      list && m.packages.empty()) {
     m.packages = parse_apk_installed(*list);
   }
-  UniqueFd fd(::openat(kBlobs, kResultFile, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+  UniqueFd fd(
+      ::openat(kBlobs, kResultFile, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (!fd) return fail_errno("create result");
   return write_fd(fd.get(), to_json(m), kResultFile);
 }
@@ -125,7 +130,8 @@ Result<void> helper_unpack(const std::vector<std::string>& arguments) {
     try {
       return unpack(root, limits);
     } catch (const std::bad_alloc&) {
-      return fail(Code::kPayloadTooLarge, "reading the image takes too much memory", {{"limit", "memory"}});
+      return fail(Code::kPayloadTooLarge, "reading the image takes too much memory",
+                  {{"limit", "memory"}});
     }
   });
 }
