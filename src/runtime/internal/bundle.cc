@@ -46,6 +46,7 @@ std::string process_section(const StartSpec& spec) {
          R"("rlimits":[{"type":"RLIMIT_NOFILE","hard":)" + files + R"(,"soft":)" + files + "}]}";
 }
 
+// The agent's directory is mounted, not the file: templates hold an empty /.glovebox, and runsc makes no mount points in erofs.
 // /tmp is named because the engine would else put a tmpfs there, whose pages count as memory and whose filling ends the sandbox.
 std::string mounts_section(const StartSpec& spec, const BundlePaths& paths) {
   std::string shm = std::to_string(spec.limits.memory_bytes / 2);
@@ -54,7 +55,7 @@ std::string mounts_section(const StartSpec& spec, const BundlePaths& paths) {
          R"({"destination":"/sys","type":"sysfs","source":"sysfs","options":["nosuid","noexec","nodev","ro"]},)"
          R"({"destination":"/dev/shm","type":"tmpfs","source":"shm","options":["mode=1777","size=)" + shm + R"("]},)"
          R"({"destination":"/tmp","type":"bind","source":)" + quoted(paths.tmp) + R"(,"options":["bind","rw"]},)"
-         R"({"destination":"/.glovebox","type":"bind","source":)" + quoted(paths.agent.substr(0, paths.agent.rfind('/'))) + R"(,"options":["bind","ro"]}])";
+         R"({"destination":"/.glovebox","type":"bind","source":)" + quoted(paths.agent_directory) + R"(,"options":["bind","ro"]}])";
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -56,6 +57,7 @@ class GvisorRuntime final : public LinuxRuntime {
   std::string runsc() const { return find_program(config().runsc_path.empty() ? "runsc" : config().runsc_path); }
   std::string state_directory() const { return storage().run_directory() + "/runsc"; }
   std::string log_path(const std::string& directory) const { return directory + "/engine.log"; }
+  Result<std::string> agent_directory() const;
   Result<void> write_bundle(const StartSpec& spec) const;
   std::vector<std::string> command(const StartSpec& spec) const;
   Result<void> run_engine(Launch& launch, EnginePlan* plan) const;
@@ -68,8 +70,25 @@ sys::CgroupLimits GvisorRuntime::cgroup_limits(const Limits& limits) const {
   return {limits.cpus, limits.memory_bytes + kEngineMemory, 2000 + 4 * limits.processes, true};
 }
 
+// A copy of the agent alone in a directory, one for each version: sandboxes that run keep theirs.
+Result<std::string> GvisorRuntime::agent_directory() const {
+  static std::mutex mutex;
+  struct stat st {};
+  if (::stat(config().agent_path.c_str(), &st) < 0) return fail_errno(config().agent_path);
+  std::string directory = storage().run_directory() + "/agent-" + std::to_string(st.st_size) + "-" +
+                          std::to_string(st.st_mtim.tv_sec) + "." + std::to_string(st.st_mtim.tv_nsec);
+  std::string file = directory + "/agent", draft = storage().run_directory() + "/agent.draft";
+  std::lock_guard lock(mutex);
+  if (sys::exists(file)) return directory;
+  GB_TRYV(sys::make_directory(directory, 0755));
+  GB_TRYV(sys::copy_sparse(config().agent_path, draft));
+  if (::chmod(draft.c_str(), 0755) < 0 || ::rename(draft.c_str(), file.c_str()) < 0) return fail_errno(file);
+  return directory;
+}
+
 Result<void> GvisorRuntime::write_bundle(const StartSpec& spec) const {
-  BundlePaths paths{storage().stage() + "/l", storage().stage() + "/t", config().agent_path};
+  GB_TRY(auto agent, agent_directory());
+  BundlePaths paths{storage().stage() + "/l", storage().stage() + "/t", agent};
   GB_TRYV(sys::make_directory(spec.directory + "/bundle", 0700));
   return sys::put_file(spec.directory + "/bundle/config.json", bundle_config(spec, paths), 0600);
 }
