@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <boost/json.hpp>
 
 #include "channel/link.h"
 
@@ -7,7 +8,15 @@ namespace glovebox::channel {
 namespace {
 
 // Whether a RESPONSE says ok. Its full reading is the caller's; this decides between a value and an error only.
-bool says_ok(std::string_view json) { return json.substr(0, 10) == R"({"ok":true)"; }
+bool says_ok(std::string_view text) {
+  boost::json::parse_options options;
+  options.max_depth = 16;
+  boost::system::error_code ec;
+  const auto value = boost::json::parse(boost::json::string_view(text.data(), text.size()), ec, {}, options);
+  const auto* object = ec ? nullptr : value.if_object();
+  const auto* ok = object != nullptr ? object->if_contains("ok") : nullptr;
+  return ok != nullptr && ok->is_bool() && ok->get_bool();
+}
 
 }  // namespace
 

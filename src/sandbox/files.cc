@@ -21,6 +21,11 @@ void add_bytes(std::string& out, std::string_view name, std::string_view value) 
   out += ",\"" + std::string(name) + "\":";
   codec::append_bytes(out, value);
 }
+// Relative paths mean the same to files as to executions: they start at the sandbox's working directory.
+std::string absolute(const Sandbox& box, const std::string& path) {
+  const std::string& workdir = box.info().workdir;
+  return path.starts_with('/') || !workdir.starts_with('/') ? path : workdir + "/" + path;
+}
 void add(std::string& out, std::string_view name, bool value) {
   out += ",\"" + std::string(name) + (value ? "\":true" : "\":false");
 }
@@ -99,7 +104,7 @@ Result<void> check_path(const std::string& path) {
 Async<FileEntry> stat(std::shared_ptr<Sandbox> box, std::string user, std::string path, bool follow) {
   GB_CO_TRYV(check_path(path));
   std::string request = begin_request(*box, "stat", user);
-  add_bytes(request, "path", path);
+  add_bytes(request, "path", absolute(*box, path));
   add(request, "follow", follow);
   GB_CO_TRY(const std::string answer, co_await ask(box, request + "}", kAnswer));
   co_return codec::decode_entry(answer);
@@ -109,7 +114,7 @@ Async<codec::EntryList> list(std::shared_ptr<Sandbox> box, std::string user, std
                              size_t limit) {
   GB_CO_TRYV(check_path(path));
   std::string request = begin_request(*box, "list", user);
-  add_bytes(request, "path", path);
+  add_bytes(request, "path", absolute(*box, path));
   if (!after_name.empty()) add_bytes(request, "after", after_name);
   add(request, "limit", static_cast<uint64_t>(limit));
   GB_CO_TRY(const std::string answer, co_await ask(box, request + "}", kAnswer));
@@ -119,7 +124,7 @@ Async<codec::EntryList> list(std::shared_ptr<Sandbox> box, std::string user, std
 Async<bool> make_directory(std::shared_ptr<Sandbox> box, std::string user, std::string path, bool parents, uint32_t mode) {
   GB_CO_TRYV(check_path(path));
   std::string request = begin_request(*box, "mkdir", user);
-  add_bytes(request, "path", path);
+  add_bytes(request, "path", absolute(*box, path));
   add(request, "parents", parents);
   add(request, "mode", static_cast<uint64_t>(mode));
   GB_CO_TRY(const std::string answer, co_await ask(box, request + "}", kAnswer));
@@ -129,7 +134,7 @@ Async<bool> make_directory(std::shared_ptr<Sandbox> box, std::string user, std::
 Async<void> remove(std::shared_ptr<Sandbox> box, std::string user, std::string path, bool recursive) {
   GB_CO_TRYV(check_path(path));
   std::string request = begin_request(*box, "remove", user);
-  add_bytes(request, "path", path);
+  add_bytes(request, "path", absolute(*box, path));
   add(request, "recursive", recursive);
   GB_CO_TRYV(co_await ask(box, request + "}", kLongAnswer));
   co_return Result<void>();
@@ -140,8 +145,8 @@ Async<void> move(std::shared_ptr<Sandbox> box, std::string user, std::string fro
   GB_CO_TRYV(check_path(from));
   GB_CO_TRYV(check_path(to));
   std::string request = begin_request(*box, "move", user);
-  add_bytes(request, "from", from);
-  add_bytes(request, "to", to);
+  add_bytes(request, "from", absolute(*box, from));
+  add_bytes(request, "to", absolute(*box, to));
   add(request, "parents", parents);
   add(request, "overwrite", overwrite);
   GB_CO_TRYV(co_await ask(box, request + "}", kAnswer));
@@ -152,7 +157,7 @@ Async<std::unique_ptr<ByteSource>> read(std::shared_ptr<Sandbox> box, std::strin
                                         std::optional<uint64_t> length) {
   GB_CO_TRYV(check_path(path));
   std::string request = begin_request(*box, "read", user);
-  add_bytes(request, "path", path);
+  add_bytes(request, "path", absolute(*box, path));
   add(request, "offset", offset);
   if (length) add(request, "length", *length);
   co_return co_await open_source(box, request + "}");
@@ -162,7 +167,7 @@ Async<std::unique_ptr<ByteSink>> write(std::shared_ptr<Sandbox> box, std::string
                                        WriteOptions options) {
   GB_CO_TRYV(check_path(path));
   std::string request = begin_request(*box, "write", user);
-  add_bytes(request, "path", path);
+  add_bytes(request, "path", absolute(*box, path));
   add(request, "mode", static_cast<uint64_t>(options.mode));
   add(request, "parents", options.parents);
   add(request, "exclusive", options.exclusive);
@@ -173,7 +178,7 @@ Async<std::unique_ptr<ByteSink>> write(std::shared_ptr<Sandbox> box, std::string
 Async<std::unique_ptr<ByteSource>> read_archive(std::shared_ptr<Sandbox> box, std::string user, std::string path, bool gzip) {
   GB_CO_TRYV(check_path(path));
   std::string request = begin_request(*box, "tar_out", user);
-  add_bytes(request, "path", path);
+  add_bytes(request, "path", absolute(*box, path));
   add(request, "gzip", gzip);
   co_return co_await open_source(box, request + "}");
 }
@@ -181,7 +186,7 @@ Async<std::unique_ptr<ByteSource>> read_archive(std::shared_ptr<Sandbox> box, st
 Async<std::unique_ptr<ByteSink>> write_archive(std::shared_ptr<Sandbox> box, std::string user, std::string path) {
   GB_CO_TRYV(check_path(path));
   std::string request = begin_request(*box, "tar_in", user);
-  add_bytes(request, "path", path);
+  add_bytes(request, "path", absolute(*box, path));
   co_return co_await open_sink(box, request + "}");
 }
 

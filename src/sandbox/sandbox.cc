@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sandbox/sandbox.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 
 #include "base/log.h"
 #include "base/random.h"
@@ -72,6 +76,7 @@ Async<void> Sandbox::start_engine(Deadline deadline) {
   document_.record = runtime->plan(spec);
   GB_CO_TRYV(co_await save());  // what start() will make is known before it is made
   auto started = co_await run_blocking(pool, [&]() -> Result<runtime::Started> {
+    if (::mkdir(spec.directory.c_str(), 0700) != 0) return fail_errno(spec.directory);
     GB_TRYV(runtime->prepare(spec.rootfs));
     return runtime->start(spec, document_.record, deadline);
   });
@@ -294,8 +299,12 @@ Awaitable<void> Sandbox::finish(std::string reason, std::string message) {
   if (link_) link_->drop(Error{Code::kSandboxEnded, "the sandbox ended: " + reason, {{"reason", reason}}});
   while (starting_ || freezing_ || thawing_) co_await changed_.wait();
   while (true) {
-    auto destroyed = co_await run_blocking(*context_.execution.pool,
-                                           [this] { return context_.runtime->destroy(document_.record); });
+    auto destroyed = co_await run_blocking(*context_.execution.pool, [this]() -> Result<void> {
+      GB_TRYV(context_.runtime->destroy(document_.record));
+      const std::string& directory = document_.record.directory;
+      if (::rmdir(directory.c_str()) != 0 && errno != ENOENT) return fail_errno(directory);
+      return {};
+    });
     if (destroyed) break;
     log::error("sandbox.destroy_failed", {{"sandbox", info().id}, {"message", destroyed.error().message}});
     co_await sleep_for(kDestroyRetry);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/store.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -9,6 +12,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/unique_fd.h"
 #include "store/sqlite.h"
 
 namespace glovebox::store {
@@ -237,6 +241,9 @@ class SqliteStore : public Store {
 }  // namespace
 
 Result<std::unique_ptr<Store>> open_sqlite(const std::string& path) {
+  // It holds environment values of sandboxes: private from its first moment. SQLite gives its other files the same mode.
+  UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!file || ::fchmod(file.get(), 0600) != 0) return fail_errno(path);
   GB_TRY(auto db, Database::open(path));
   GB_TRYV(db.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -2000;"
                   "PRAGMA wal_autocheckpoint = 2000"));
