@@ -32,7 +32,7 @@ namespace glovebox::image {
 namespace {
 
 constexpr int kBlobs = 3, kRoot = 4, kArchive = 5;
-constexpr uint64_t kMaxMemory = 3ull << 30;  // a zstd window, a million inodes, slack
+[[maybe_unused]] constexpr uint64_t kMaxMemory = 3ull << 30;  // a zstd window, a million inodes, slack
 constexpr size_t kMaxPackageList = 64 << 20;
 
 void report(const char* phase, uint64_t done, uint64_t total) {
