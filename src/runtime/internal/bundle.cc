@@ -46,7 +46,9 @@ std::string process_section(const StartSpec& spec) {
          R"("rlimits":[{"type":"RLIMIT_NOFILE","hard":)" + files + R"(,"soft":)" + files + "}]}";
 }
 
-// The agent's directory is mounted, not the file: templates hold an empty /.glovebox, and runsc makes no mount points in erofs.
+// The agent's directory is mounted, not the file: templates hold an empty /.glovebox, and runsc makes no mount points in erofs. Its
+// "ro" keeps honest programs from writing only: open("/proc/1/exe", O_TRUNC) gets through to the host (20240729), so the
+// source itself must be a read-only file system.
 // /tmp is named because the engine would else put a tmpfs there, whose pages count as memory and whose filling ends the sandbox.
 std::string mounts_section(const StartSpec& spec, const BundlePaths& paths) {
   std::string shm = std::to_string(spec.limits.memory_bytes / 2);

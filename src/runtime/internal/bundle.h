@@ -11,7 +11,7 @@ namespace glovebox::runtime {
 struct BundlePaths {
   std::string rootfs;  // the template
   std::string tmp;     // an empty directory for /tmp
-  std::string agent_directory;  // holds nothing but the file "agent"
+  std::string agent_directory;  // holds nothing but the file "agent"; on a read-only file system
 };
 
 // config.json of an OCI bundle that runs the agent as PID 1.

@@ -41,6 +41,7 @@ std::string id_of(std::string name) {
 class GvisorRuntime final : public LinuxRuntime {
  public:
   using LinuxRuntime::LinuxRuntime;
+  ~GvisorRuntime() override;
   Tier tier() const override { return Tier::kGvisor; }
 
  protected:
@@ -57,12 +58,19 @@ class GvisorRuntime final : public LinuxRuntime {
   std::string runsc() const { return find_program(config().runsc_path.empty() ? "runsc" : config().runsc_path); }
   std::string state_directory() const { return storage().run_directory() + "/runsc"; }
   std::string log_path(const std::string& directory) const { return directory + "/engine.log"; }
-  Result<std::string> agent_directory() const;
+  Result<Rootfs> agent_image();
   Result<void> write_bundle(const StartSpec& spec) const;
   std::vector<std::string> command(const StartSpec& spec) const;
   Result<void> run_engine(Launch& launch, EnginePlan* plan) const;
   Result<void> remember_sandbox(Launch& launch) const;
+
+  std::mutex agent_mutex_;
+  Rootfs agent_image_;  // the last one that was mounted
 };
+
+GvisorRuntime::~GvisorRuntime() {
+  if (!agent_image_.digest.empty()) forget(agent_image_);
+}
 
 // The engine uses host threads for guest processes and dies when it cannot get one, so this limit is a distant backstop; the
 // guest's own is RLIMIT_NPROC, set by the agent. The memory limit ends the sandbox as a whole.
@@ -70,25 +78,29 @@ sys::CgroupLimits GvisorRuntime::cgroup_limits(const Limits& limits) const {
   return {limits.cpus, limits.memory_bytes + kEngineMemory, 2000 + 4 * limits.processes, true};
 }
 
-// A copy of the agent alone in a directory, one for each version: sandboxes that run keep theirs.
-Result<std::string> GvisorRuntime::agent_directory() const {
-  static std::mutex mutex;
+// The agent alone in an erofs image, one for each version: sandboxes that run keep theirs, and nobody can write to it.
+Result<Rootfs> GvisorRuntime::agent_image() {
   struct stat st {};
   if (::stat(config().agent_path.c_str(), &st) < 0) return fail_errno(config().agent_path);
-  std::string directory = storage().run_directory() + "/agent-" + std::to_string(st.st_size) + "-" +
-                          std::to_string(st.st_mtim.tv_sec) + "." + std::to_string(st.st_mtim.tv_nsec);
-  std::string file = directory + "/agent", draft = storage().run_directory() + "/agent.draft";
-  std::lock_guard lock(mutex);
-  if (sys::exists(file)) return directory;
-  GB_TRYV(sys::make_directory(directory, 0755));
-  GB_TRYV(sys::copy_sparse(config().agent_path, draft));
-  if (::chmod(draft.c_str(), 0755) < 0 || ::rename(draft.c_str(), file.c_str()) < 0) return fail_errno(file);
-  return directory;
+  std::string version = std::to_string(st.st_size) + "-" + std::to_string(st.st_mtim.tv_sec) + "." + std::to_string(st.st_mtim.tv_nsec);
+  std::string digest = std::to_string(std::hash<std::string>()(version)) + std::string(16, '0');
+  Rootfs image{"agent-" + digest.substr(0, 10), storage().run_directory() + "/agent-" + version + ".erofs"};
+  std::lock_guard lock(agent_mutex_);
+  agent_image_ = image;
+  if (sys::exists(image.image_path)) return image;
+  std::string tree = storage().run_directory() + "/agent.tree", draft = storage().run_directory() + "/agent.draft";
+  GB_TRYV(sys::remove_tree(tree));
+  GB_TRYV(sys::make_directories(tree, 0755));
+  GB_TRYV(sys::copy_sparse(config().agent_path, tree + "/agent"));
+  if (::chmod((tree + "/agent").c_str(), 0755) < 0) return fail_errno(tree);
+  GB_TRYV(run_command({"mkfs.erofs", "--quiet", draft, tree}, 60s));
+  GB_TRYV(sys::remove_tree(tree));
+  if (::rename(draft.c_str(), image.image_path.c_str()) < 0) return fail_errno(image.image_path);
+  return image;
 }
 
 Result<void> GvisorRuntime::write_bundle(const StartSpec& spec) const {
-  GB_TRY(auto agent, agent_directory());
-  BundlePaths paths{storage().stage() + "/l", storage().stage() + "/t", agent};
+  BundlePaths paths{storage().stage() + "/l", storage().stage() + "/t", storage().stage() + "/a"};
   GB_TRYV(sys::make_directory(spec.directory + "/bundle", 0700));
   return sys::put_file(spec.directory + "/bundle/config.json", bundle_config(spec, paths), 0600);
 }
@@ -142,6 +154,8 @@ Result<void> GvisorRuntime::launch(Launch& launch) {
   GB_TRYV(write_bundle(spec));
   GB_TRY(auto disk, private_disk(launch));
   GB_TRY(auto rootfs, storage().rootfs_copy(spec.rootfs));
+  GB_TRY(auto image, agent_image());
+  GB_TRY(auto agent, storage().rootfs_copy(image));
   GB_TRY(auto error_log, sys::open_fd(log_path(spec.directory), O_WRONLY | O_CREAT | O_APPEND, 0600));
   auto words = command(spec);
   std::vector<const char*> argv;
@@ -156,6 +170,7 @@ Result<void> GvisorRuntime::launch(Launch& launch) {
   plan.stage = storage().stage().c_str();
   plan.rootfs_fd = rootfs.get();
   plan.disk_fd = disk.get();
+  plan.agent_mount_fd = agent.get();
   plan.stdin_fd = launch.to_agent.inner.get();
   plan.stdout_fd = launch.from_agent.inner.get();
   plan.stderr_fd = error_log.get();

@@ -54,6 +54,7 @@ int engine_child(void* argument) {
   auto& plan = *static_cast<EnginePlan*>(argument);
   auto run = [&] {
     if (!internal::enter_cgroup(plan) || !internal::stage_mounts(plan)) return false;
+    if (!raw::make_dir("a", 0755) || !raw::attach(plan.agent_mount_fd, "a")) return false;
     plan.enter(LaunchStep::kProc);  // the engine takes the guest's memory size from here
     if (!raw::write_text("meminfo", plan.meminfo, 0444) || !raw::bind("meminfo", "/proc/meminfo")) return false;
     raw::call(SYS_chdir, "/");

@@ -94,6 +94,7 @@ int container_child(void* plan);
 
 // runsc: keeps the host's ids and namespaces but for a private mount table, and runs `argv`.
 struct EnginePlan : LaunchCommon {
+  int agent_mount_fd = -1;        // goes to <stage>/a
   int stderr_fd = -1;
   const char* meminfo = nullptr;  // content for /proc/meminfo as the engine sees it
   const char* const* argv = nullptr;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/testing/harness.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -53,6 +54,7 @@ Host::~Host() {
   if (!owner_) return;
   (void)runtime_->sweep({});
   runtime_->forget(rootfs_);
+  runtime_.reset();
   if (auto tree = sys::CgroupTree::detect(config_.cgroup_parent + "/" + config_.instance)) tree->remove_parents();
   (void)sys::remove_tree(config_.data_dir);
 }
@@ -70,7 +72,10 @@ StartSpec Host::spec(const std::string& id) const {
 
 std::string why_not(Tier tier) {
   if (::geteuid() != 0) return "needs root";
-  static const Result<void> entered = enter_private_namespace();
+  static const Result<void> entered = [] {
+    ::signal(SIGPIPE, SIG_IGN);
+    return enter_private_namespace();
+  }();
   if (!entered) return entered.error().message;
   if (find_program("mkfs.erofs").empty() || find_program("mkfs.ext4").empty()) return "needs mkfs.erofs and mkfs.ext4";
   if (tier == Tier::kGvisor && find_program("runsc").empty()) return "needs runsc";
