@@ -32,7 +32,8 @@ constexpr int kMaxInterim = 8;  // 1xx responses before the real one
 
 tl::unexpected<Error> unreachable(const Url& url, std::string why) {
   const std::string where = url.unix_path.empty() ? url.host_header() : url.unix_path;
-  return fail(Code::kUnavailable, "cannot connect to " + where + ": " + std::move(why), {{"address", where}});
+  return fail(Code::kUnavailable, "cannot connect to " + where + ": " + std::move(why),
+              {{"address", where}});
 }
 
 // A socket with the timer that ends its waits.
@@ -48,7 +49,8 @@ struct Link {
 template <class Target>
 class CancelAt {
  public:
-  CancelAt(const Executor& executor, Target& target, std::chrono::milliseconds after) : timer_(executor, after) {
+  CancelAt(const Executor& executor, Target& target, std::chrono::milliseconds after)
+      : timer_(executor, after) {
     timer_.async_wait([&target, expired = expired_](const boost::system::error_code& ec) {
       if (ec || *expired) return;
       *expired = true;
@@ -67,7 +69,8 @@ class CancelAt {
 
 using Endpoints = std::vector<asio::generic::stream_protocol::endpoint>;
 
-Async<Endpoints> resolve(const Executor& executor, const Url& url, std::chrono::milliseconds timeout) {
+Async<Endpoints> resolve(const Executor& executor, const Url& url,
+                         std::chrono::milliseconds timeout) {
   Endpoints out;
   if (!url.unix_path.empty()) {
     GB_CO_TRY(const auto address, internal::parse_address("unix:" + url.unix_path));
@@ -76,8 +79,8 @@ Async<Endpoints> resolve(const Executor& executor, const Url& url, std::chrono::
   }
   asio::ip::tcp::resolver resolver(executor);
   const CancelAt guard(executor, resolver, timeout);
-  auto [ec, found] = co_await resolver.async_resolve(url.host, std::to_string(url.port),
-                                                     asio::ip::tcp::resolver::numeric_service, kTuple);
+  auto [ec, found] = co_await resolver.async_resolve(
+      url.host, std::to_string(url.port), asio::ip::tcp::resolver::numeric_service, kTuple);
   if (ec) co_return unreachable(url, ec.message());
   for (const auto& entry : found) out.emplace_back(entry.endpoint());
   co_return out;
@@ -89,7 +92,8 @@ Async<internal::Socket> open_socket(const Url& url, std::chrono::milliseconds ti
   GB_CO_TRY(const Endpoints endpoints, co_await resolve(executor, url, timeout));
   std::string why = "no address";
   for (const auto& endpoint : endpoints) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0) break;
     internal::Socket socket(executor);
     boost::system::error_code ec;
@@ -107,11 +111,16 @@ Async<internal::Socket> open_socket(const Url& url, std::chrono::milliseconds ti
 
 class ConnectionImpl final : public Connection {
  public:
-  ConnectionImpl(std::unique_ptr<Link> link, std::unique_ptr<Stream> stream, std::string host, ClientOptions options)
-      : link_(std::move(link)), stream_(std::move(stream)), host_(std::move(host)), options_(options) {}
+  ConnectionImpl(std::unique_ptr<Link> link, std::unique_ptr<Stream> stream, std::string host,
+                 ClientOptions options)
+      : link_(std::move(link)),
+        stream_(std::move(stream)),
+        host_(std::move(host)),
+        options_(options) {}
   ~ConnectionImpl() override { close(); }
 
-  Async<void> start(std::string_view method, std::string_view target, Headers headers, int64_t length) override;
+  Async<void> start(std::string_view method, std::string_view target, Headers headers,
+                    int64_t length) override;
   Async<void> write(std::string_view data) override;
   Async<ResponseHead> finish() override;
   Async<std::string> read_some(size_t max) override;
@@ -147,18 +156,23 @@ Async<void> ConnectionImpl::put(std::string_view data) {
   if (written) co_return Result<void>();
   upload_failed_ = true;
   if (written.error().code == Code::kTimeout) co_return fail(written.error());
-  co_return fail(Code::kUnavailable, "the server closed the connection: " + written.error().message);
+  co_return fail(Code::kUnavailable,
+                 "the server closed the connection: " + written.error().message);
 }
 
-Async<void> ConnectionImpl::start(std::string_view method, std::string_view target, Headers headers, int64_t length) {
-  if (state_ != State::kReady) co_return fail(Code::kUnavailable, "the connection cannot take another request");
+Async<void> ConnectionImpl::start(std::string_view method, std::string_view target, Headers headers,
+                                  int64_t length) {
+  if (state_ != State::kReady)
+    co_return fail(Code::kUnavailable, "the connection cannot take another request");
   std::string head = std::string(method) + " " + std::string(target) + " HTTP/1.1\r\n";
   const bool is_clean = head.find_first_of(std::string_view("\r\n\0", 3)) == head.size() - 2 &&
                         std::count(head.begin(), head.end(), ' ') == 2;
-  if (!is_clean) co_return fail(Code::kInvalidArgument, "method or target holds blanks or control characters");
+  if (!is_clean)
+    co_return fail(Code::kInvalidArgument, "method or target holds blanks or control characters");
   if (!find_header(headers, "Host")) head += "Host: " + host_ + "\r\n";
   for (const auto& [name, value] : headers) {
-    if (!internal::is_valid_header(name, value)) co_return fail(Code::kInvalidArgument, "invalid header " + name);
+    if (!internal::is_valid_header(name, value))
+      co_return fail(Code::kInvalidArgument, "invalid header " + name);
     head += name + ": " + value + "\r\n";
   }
   is_chunked_ = length == kChunked;
@@ -174,7 +188,8 @@ Async<void> ConnectionImpl::start(std::string_view method, std::string_view targ
 }
 
 Async<void> ConnectionImpl::write(std::string_view data) {
-  if (state_ != State::kSending) co_return fail(Code::kInternal, "write() outside of start() and finish()");
+  if (state_ != State::kSending)
+    co_return fail(Code::kInternal, "write() outside of start() and finish()");
   if (data.empty()) co_return Result<void>();
   if (is_chunked_) {
     char size[20];
@@ -209,20 +224,25 @@ Async<size_t> ConnectionImpl::fill(size_t size) {
 
 // Reads one head. Its bytes are consumed.
 Async<ResponseHead> ConnectionImpl::read_head() {
-  internal::HeadScanner scanner(internal::HeadLimits{options_.max_header_bytes, options_.max_header_bytes, 256});
+  internal::HeadScanner scanner(
+      internal::HeadLimits{options_.max_header_bytes, options_.max_header_bytes, 256});
   for (;;) {
     const auto length = scanner.scan(buffer_.view());
-    if (!length) co_return fail(Code::kCorrupt, "malformed response: " + length.error().error.message);
+    if (!length)
+      co_return fail(Code::kCorrupt, "malformed response: " + length.error().error.message);
     if (*length > 0) {
       ResponseHead head;
-      GB_CO_TRY(decoder_, internal::parse_response_head(buffer_.view().substr(0, *length), is_head_, head));
+      GB_CO_TRY(decoder_,
+                internal::parse_response_head(buffer_.view().substr(0, *length), is_head_, head));
       buffer_.consume(*length);
       co_return head;
     }
     const auto got = co_await fill(kHeadReadBytes);
-    if (!got && got.error().code == Code::kTimeout) co_return fail(Code::kTimeout, "the server did not answer in time");
+    if (!got && got.error().code == Code::kTimeout)
+      co_return fail(Code::kTimeout, "the server did not answer in time");
     if (!got) co_return fail(Code::kUnavailable, "no response: " + got.error().message);
-    if (*got == 0) co_return fail(Code::kUnavailable, "the server closed the connection before it answered");
+    if (*got == 0)
+      co_return fail(Code::kUnavailable, "the server closed the connection before it answered");
   }
 }
 
@@ -271,10 +291,13 @@ Async<std::string> ConnectionImpl::read_some(size_t max) {
     }
     const auto got = co_await fill(kMaxReadBytes);
     if (!got && got.error().code == Code::kTimeout) co_return fail(broken(got.error()));
-    if (!got) co_return fail(broken(Error{Code::kCorrupt, "the response broke off: " + got.error().message}));
+    if (!got)
+      co_return fail(
+          broken(Error{Code::kCorrupt, "the response broke off: " + got.error().message}));
     if (*got > 0) continue;
     auto ended = decoder_->end_of_stream();
-    if (!ended) co_return fail(broken(Error{Code::kCorrupt, "the response broke off before its end"}));
+    if (!ended)
+      co_return fail(broken(Error{Code::kCorrupt, "the response broke off before its end"}));
   }
   if (decoder_->is_done()) complete();
   co_return out;
@@ -324,14 +347,16 @@ Result<Url> parse_url(std::string_view text) {
     if (!url.unix_path.starts_with('/')) return bad("the path of the socket must be absolute");
     return url;
   }
-  if (text.starts_with("https://") || text.starts_with("wss://")) return fail(Code::kUnsupported, "https is not supported; use http://");
+  if (text.starts_with("https://") || text.starts_with("wss://"))
+    return fail(Code::kUnsupported, "https is not supported; use http://");
   const size_t scheme = text.find("://");
   const std::string_view name = text.substr(0, std::min(scheme, text.size()));
   if (name != "http" && name != "ws") return bad("is not a URL; use http://host:port");
   std::string_view rest = text.substr(scheme + 3);
   const size_t slash = std::min(rest.find_first_of("/?"), rest.size());
   std::string_view authority = rest.substr(0, slash);
-  if (slash < rest.size()) url.target = (rest[slash] == '?' ? "/" : "") + std::string(rest.substr(slash));
+  if (slash < rest.size())
+    url.target = (rest[slash] == '?' ? "/" : "") + std::string(rest.substr(slash));
   if (authority.find('@') != authority.npos) return bad("must not hold a user name");
   const size_t bracket = authority.starts_with('[') ? authority.find(']') : 0;
   if (bracket == authority.npos) return bad("the IPv6 address lacks its ']'");
@@ -355,16 +380,20 @@ Async<std::unique_ptr<Connection>> Connection::connect(Url url, ClientOptions op
   const Executor executor = co_await asio::this_coro::executor;
   GB_CO_TRY(auto socket, co_await open_socket(url, options.connect_timeout));
   auto link = std::make_unique<Link>(executor, std::move(socket));
-  auto stream = std::make_unique<TransportStream>(link->transport, "", options.idle_timeout, options.idle_timeout);
-  co_return std::make_unique<ConnectionImpl>(std::move(link), std::move(stream), url.host_header(), options);
+  auto stream = std::make_unique<TransportStream>(link->transport, "", options.idle_timeout,
+                                                  options.idle_timeout);
+  co_return std::make_unique<ConnectionImpl>(std::move(link), std::move(stream), url.host_header(),
+                                             options);
 }
 
-std::unique_ptr<Connection> Connection::over(std::unique_ptr<Stream> stream, std::string host_header, ClientOptions options) {
-  return std::make_unique<ConnectionImpl>(nullptr, std::move(stream), std::move(host_header), options);
+std::unique_ptr<Connection> Connection::over(std::unique_ptr<Stream> stream,
+                                             std::string host_header, ClientOptions options) {
+  return std::make_unique<ConnectionImpl>(nullptr, std::move(stream), std::move(host_header),
+                                          options);
 }
 
-Async<Response> Connection::request(std::string_view method, std::string_view target, Headers headers, std::string body,
-                                    size_t limit) {
+Async<Response> Connection::request(std::string_view method, std::string_view target,
+                                    Headers headers, std::string body, size_t limit) {
   const bool takes_body = method != "GET" && method != "HEAD" && method != "DELETE";
   const int64_t length = body.empty() && !takes_body ? kNoBody : static_cast<int64_t>(body.size());
   GB_CO_TRYV(co_await start(method, target, std::move(headers), length));
@@ -377,20 +406,23 @@ Async<Response> Connection::request(std::string_view method, std::string_view ta
     if (part.empty()) co_return response;
     if (part.size() > limit - response.body.size()) {
       close();
-      co_return fail(Code::kPayloadTooLarge, "the response is larger than " + std::to_string(limit) + " bytes");
+      co_return fail(Code::kPayloadTooLarge,
+                     "the response is larger than " + std::to_string(limit) + " bytes");
     }
     response.body += part;
   }
 }
 
-Async<std::unique_ptr<WebSocket>> connect_websocket(Url url, Headers headers, WebSocketOptions options) {
+Async<std::unique_ptr<WebSocket>> connect_websocket(Url url, Headers headers,
+                                                    WebSocketOptions options) {
   for (const auto& [name, value] : headers) {
-    if (!internal::is_valid_header(name, value)) co_return fail(Code::kInvalidArgument, "invalid header " + name);
+    if (!internal::is_valid_header(name, value))
+      co_return fail(Code::kInvalidArgument, "invalid header " + name);
   }
   GB_CO_TRY(auto socket, co_await open_socket(url, options.handshake_timeout));
   auto transport = std::make_shared<Transport>(std::move(socket));
-  co_return co_await internal::open_websocket(std::move(transport), url.host_header(), url.target, std::move(headers),
-                                              std::move(options));
+  co_return co_await internal::open_websocket(std::move(transport), url.host_header(), url.target,
+                                              std::move(headers), std::move(options));
 }
 
 }  // namespace glovebox::http

@@ -35,8 +35,9 @@ TEST(ParseUrl, TakesHttpAndUnixOnly) {
   EXPECT_EQ(parse_url("ws://a?x").value().target, "/?x");
   EXPECT_EQ(parse_url("unix:/run/x").value().unix_path, "/run/x");
   EXPECT_EQ(parse_url("https://a").error().code, Code::kUnsupported);
-  for (const char* bad : {"", "a", "http://", "http://:80", "http://a:0", "http://a:x", "http://a:", "ftp://a", "http://[::1", "http://u@a",
-                          "http://a b", "http://a/#x", "unix:x"}) {
+  for (const char* bad :
+       {"", "a", "http://", "http://:80", "http://a:0", "http://a:x", "http://a:", "ftp://a",
+        "http://[::1", "http://u@a", "http://a b", "http://a/#x", "unix:x"}) {
     EXPECT_FALSE(parse_url(bad)) << bad;
   }
 }
@@ -44,7 +45,8 @@ TEST(ParseUrl, TakesHttpAndUnixOnly) {
 // Echoes the body back piece by piece, in chunks.
 Awaitable<void> echo(Exchange& exchange) {
   Headers headers{{"X-Method", exchange.request.method}};
-  if (exchange.request.method == "HEAD") co_return (void)co_await exchange.response.send(200, std::move(headers), "body");
+  if (exchange.request.method == "HEAD")
+    co_return (void) co_await exchange.response.send(200, std::move(headers), "body");
   co_await exchange.response.begin(200, std::move(headers));
   for (;;) {
     auto part = co_await exchange.body.read_some();
@@ -104,7 +106,8 @@ TEST(Client, RefusesToWriteWhatCouldSplitARequest) {
     Headers bad{{"X", "a\r\nY: b"}};
     EXPECT_EQ((co_await connection->request("GET", "/", bad)).error().code, Code::kInvalidArgument);
     EXPECT_EQ((co_await connection->request("GET", "/a b")).error().code, Code::kInvalidArgument);
-    EXPECT_EQ((co_await connection->request("GET", "/\r\nX: y")).error().code, Code::kInvalidArgument);
+    EXPECT_EQ((co_await connection->request("GET", "/\r\nX: y")).error().code,
+              Code::kInvalidArgument);
     EXPECT_EQ((co_await connection->request("GET", "/")).value().head.status, 200);
   });
 }
@@ -112,7 +115,8 @@ TEST(Client, RefusesToWriteWhatCouldSplitARequest) {
 // A server that answers each connection with fixed bytes after it has read some, then closes.
 class Scripted {
  public:
-  explicit Scripted(std::string answer, std::chrono::milliseconds hold = 0ms) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit Scripted(std::string answer, std::chrono::milliseconds hold = 0ms)
+      : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -142,13 +146,15 @@ struct Outcome {
   std::string text;
 };
 
-Outcome call(const std::string& answer, ClientOptions options = {}, std::chrono::milliseconds hold = 0ms, size_t limit = 1000) {
+Outcome call(const std::string& answer, ClientOptions options = {},
+             std::chrono::milliseconds hold = 0ms, size_t limit = 1000) {
   Scripted server(answer, hold);
   Outcome out;
   run_alone([&]() -> Awaitable<void> {
     auto connection = (co_await Connection::connect(local(server.port), options)).value();
     auto response = co_await connection->request("GET", "/", {}, "", limit);
-    out = response ? Outcome{response->head.status, response->body} : Outcome{0, std::string(info(response.error().code).name)};
+    out = response ? Outcome{response->head.status, response->body}
+                   : Outcome{0, std::string(info(response.error().code).name)};
   });
   return out;
 }
@@ -158,7 +164,9 @@ TEST(Client, TellsAWholeResponseFromABrokenOne) {
   const std::pair<std::string, Outcome> cases[] = {
       {ok + "Content-Length: 3\r\n\r\nabc", {200, "abc"}},
       {ok + "\r\nuntil close", {200, "until close"}},
-      {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\n" + ok + "Content-Length: 1\r\n\r\na", {200, "a"}},
+      {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\n" + ok +
+           "Content-Length: 1\r\n\r\na",
+       {200, "a"}},
       {ok + "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n", {200, "ab"}},
       {"HTTP/1.1 204 No Content\r\n\r\n", {204, ""}},
       {ok + "Content-Length: 4\r\n\r\nabc", {0, "corrupt"}},
@@ -193,8 +201,12 @@ TEST(Client, ReportsAnUnreachableServer) {
   }
   run_alone([&]() -> Awaitable<void> {
     EXPECT_EQ((co_await Connection::connect(local(port))).error().code, Code::kUnavailable);
-    EXPECT_EQ((co_await Connection::connect(parse_url("unix:/nonexistent").value())).error().code, Code::kUnavailable);
-    EXPECT_EQ((co_await Connection::connect(parse_url("http://no-such-host.invalid").value())).error().code, Code::kUnavailable);
+    EXPECT_EQ((co_await Connection::connect(parse_url("unix:/nonexistent").value())).error().code,
+              Code::kUnavailable);
+    EXPECT_EQ((co_await Connection::connect(parse_url("http://no-such-host.invalid").value()))
+                  .error()
+                  .code,
+              Code::kUnavailable);
   });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Feeds a byte stream to the request parser as a connection would: head after head, each body behind it. The first byte
-// sets how large the pieces are in which the rest arrives; the outcome must not depend on it.
+// Feeds a byte stream to the request parser as a connection would: head after head, each body
+// behind it. The first byte sets how large the pieces are in which the rest arrives; the outcome
+// must not depend on it.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -34,7 +35,8 @@ std::string parse_stream(std::string_view bytes, size_t piece) {
         auto parsed = parse_request_head(std::string_view(buffer).substr(0, *length), request);
         if (!parsed) return seen + "refused";
         buffer.erase(0, *length);
-        seen += request.method + " " + request.path + " " + std::to_string(request.headers.size()) + "\n";
+        seen += request.method + " " + request.path + " " + std::to_string(request.headers.size()) +
+                "\n";
         body = *std::move(parsed);
       }
       while (!body->is_done() && !buffer.empty()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the HTTP layer costs: latency of an empty handler over keep-alive, throughput of streamed bodies. Server and client
-// have a thread each, on loopback. Usage: http_bench [requests] [MiB]
+// What the HTTP layer costs: latency of an empty handler over keep-alive, throughput of streamed
+// bodies. Server and client have a thread each, on loopback. Usage: http_bench [requests] [MiB]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -23,7 +23,8 @@ constexpr size_t kPieceBytes = 256 << 10;
 Awaitable<void> download(Exchange& exchange, uint64_t total) {
   const std::string piece(kPieceBytes, 'd');
   Headers headers;
-  if (exchange.request.path == "/sized") headers.emplace_back("Content-Length", std::to_string(total));
+  if (exchange.request.path == "/sized")
+    headers.emplace_back("Content-Length", std::to_string(total));
   co_await exchange.response.begin(200, std::move(headers));
   for (uint64_t sent = 0; sent < total; sent += piece.size()) {
     if (!co_await exchange.response.write(piece)) co_return;
@@ -44,7 +45,8 @@ Awaitable<void> upload(Exchange& exchange) {
 
 void print_latency(const char* what, std::vector<double>& samples) {
   std::sort(samples.begin(), samples.end());
-  std::printf("%-34s p50 %7.1f us   p99 %7.1f us\n", what, samples[samples.size() / 2], samples[samples.size() * 99 / 100]);
+  std::printf("%-34s p50 %7.1f us   p99 %7.1f us\n", what, samples[samples.size() / 2],
+              samples[samples.size() * 99 / 100]);
 }
 
 void latency_raw(uint16_t port, int count) {
@@ -98,7 +100,8 @@ Awaitable<void> throughput_up(Url url, uint64_t total, int64_t length, const cha
   const std::string piece(kPieceBytes, 'u');
   const auto start = Clock::now();
   GB_ASSERT((co_await connection->start("POST", "/up", {}, length)).has_value());
-  for (uint64_t sent = 0; sent < total; sent += piece.size()) GB_ASSERT((co_await connection->write(piece)).has_value());
+  for (uint64_t sent = 0; sent < total; sent += piece.size())
+    GB_ASSERT((co_await connection->write(piece)).has_value());
   GB_ASSERT((co_await connection->finish()).has_value());
   const auto answer = co_await connection->read_some();
   GB_ASSERT(answer.value() == std::to_string(total));
@@ -108,7 +111,7 @@ Awaitable<void> throughput_up(Url url, uint64_t total, int64_t length, const cha
 void run(int requests, uint64_t total) {
   TestServer server([total](Exchange& exchange) -> Awaitable<void> {
     const std::string& path = exchange.request.path;
-    if (path == "/empty") co_return (void)co_await exchange.response.send(200, {}, "");
+    if (path == "/empty") co_return (void) co_await exchange.response.send(200, {}, "");
     if (path == "/up") co_return co_await upload(exchange);
     co_await download(exchange, total);
   });
@@ -119,7 +122,9 @@ void run(int requests, uint64_t total) {
   run_alone([&] { return latency_client(url, requests); });
   run_alone([&] { return throughput_down(url, "/sized", total, "download, Content-Length"); });
   run_alone([&] { return throughput_down(url, "/chunked", total, "download, chunked"); });
-  run_alone([&] { return throughput_up(url, total, static_cast<int64_t>(total), "upload, Content-Length"); });
+  run_alone([&] {
+    return throughput_up(url, total, static_cast<int64_t>(total), "upload, Content-Length");
+  });
   run_alone([&] { return throughput_up(url, total, Connection::kChunked, "upload, chunked"); });
 }
 

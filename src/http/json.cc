@@ -16,8 +16,8 @@ namespace {
 
 constexpr size_t kMaxDepth = 64;
 
-// Builds the value, and refuses what Boost.JSON would quietly resolve: duplicate keys (the last one wins), and numbers that
-// lose digits. `why` tells the reason of a refusal.
+// Builds the value, and refuses what Boost.JSON would quietly resolve: duplicate keys (the last one
+// wins), and numbers that lose digits. `why` tells the reason of a refusal.
 struct Handler {
   static constexpr size_t max_object_size = bj::object::max_size();
   static constexpr size_t max_array_size = bj::array::max_size();
@@ -52,7 +52,8 @@ struct Handler {
   bool on_key(string_view s, size_t, error_code& ec) {
     key.append(s.data(), s.size());
     stack.push_key(s);
-    if (!keys.back().insert(key).second) return refuse("the key \"" + key + "\" is there twice", ec);
+    if (!keys.back().insert(key).second)
+      return refuse("the key \"" + key + "\" is there twice", ec);
     key.clear();
     return true;
   }
@@ -75,7 +76,8 @@ struct Handler {
   }
   bool on_uint64(uint64_t u, string_view, error_code& ec) {
     number.clear();
-    if (u > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return refuse("the number is too large", ec);
+    if (u > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+      return refuse("the number is too large", ec);
     stack.push_int64(static_cast<int64_t>(u));
     return true;
   }
@@ -120,10 +122,13 @@ std::string position(std::string_view text, size_t at) {
 }
 
 tl::unexpected<Error> bad_json(std::string_view text, size_t at, std::string why) {
-  return fail(Code::kInvalidArgument, "invalid JSON at " + position(text, at) + ": " + std::move(why));
+  return fail(Code::kInvalidArgument,
+              "invalid JSON at " + position(text, at) + ": " + std::move(why));
 }
 
-std::string range_text(const std::string& low, const std::string& high) { return " between " + low + " and " + high; }
+std::string range_text(const std::string& low, const std::string& high) {
+  return " between " + low + " and " + high;
+}
 
 std::string number_text(double value) {
   char text[32];
@@ -160,7 +165,9 @@ Result<bj::value> parse_object(std::string_view text) {
   return value;
 }
 
-std::string to_text(const bj::value& value) { return bj::serialize(value); }
+std::string to_text(const bj::value& value) {
+  return bj::serialize(value);
+}
 
 Reader::Reader(const bj::value& value, std::string path) : value_(&value), path_(std::move(path)) {}
 
@@ -185,7 +192,9 @@ const bj::value* Reader::find(std::string_view name) {
   return object ? object->if_contains({name.data(), name.size()}) : nullptr;
 }
 
-const bj::value* Reader::any(std::string_view name) { return find(name); }
+const bj::value* Reader::any(std::string_view name) {
+  return find(name);
+}
 
 Result<void> Reader::done() const {
   const auto* object = value_->if_object();
@@ -243,8 +252,10 @@ Field<std::string> Reader::string(std::string_view name, size_t min_bytes, size_
   return field<std::string>(name, [&](const bj::value& value, std::string& wanted) {
     auto text = to_string(value, false, wanted);
     if (!text || (text->size() >= min_bytes && text->size() <= max_bytes)) return text;
-    wanted = max_bytes == kNoLimit ? "must have at least " + std::to_string(min_bytes) + " bytes"
-                                   : "must have" + range_text(std::to_string(min_bytes), std::to_string(max_bytes)) + " bytes";
+    wanted = max_bytes == kNoLimit
+                 ? "must have at least " + std::to_string(min_bytes) + " bytes"
+                 : "must have" + range_text(std::to_string(min_bytes), std::to_string(max_bytes)) +
+                       " bytes";
     return std::optional<std::string>();
   });
 }
@@ -258,11 +269,13 @@ Field<std::string> Reader::content(std::string_view name, size_t max_bytes) {
   });
 }
 
-Field<std::string> Reader::one_of(std::string_view name, const std::vector<std::string_view>& allowed) {
+Field<std::string> Reader::one_of(std::string_view name,
+                                  const std::vector<std::string_view>& allowed) {
   return field<std::string>(name, [&](const bj::value& value, std::string& wanted) {
     auto text = to_string(value, true, wanted);
     if (text && std::find(allowed.begin(), allowed.end(), *text) != allowed.end()) return text;
-    wanted = "must be one of: " + list_text(std::vector<std::string>(allowed.begin(), allowed.end()));
+    wanted =
+        "must be one of: " + list_text(std::vector<std::string>(allowed.begin(), allowed.end()));
     return std::optional<std::string>();
   });
 }
@@ -271,7 +284,8 @@ Field<int64_t> Reader::integer(std::string_view name, int64_t min, int64_t max) 
   return field<int64_t>(name, [&](const bj::value& value, std::string& wanted) {
     const auto number = to_integer(value);
     if (number && *number >= min && *number <= max) return number;
-    const bool is_open = min == std::numeric_limits<int64_t>::min() && max == std::numeric_limits<int64_t>::max();
+    const bool is_open =
+        min == std::numeric_limits<int64_t>::min() && max == std::numeric_limits<int64_t>::max();
     wanted = "must be an integer";
     if (!is_open) wanted += range_text(std::to_string(min), std::to_string(max));
     return std::optional<int64_t>();
@@ -284,7 +298,8 @@ Field<double> Reader::number(std::string_view name, double min, double max) {
     if (const auto* i = value.if_int64()) number = static_cast<double>(*i);
     if (const auto* d = value.if_double()) number = *d;
     if (number && *number >= min && *number <= max) return number;
-    const bool is_open = min == std::numeric_limits<double>::lowest() && max == std::numeric_limits<double>::max();
+    const bool is_open =
+        min == std::numeric_limits<double>::lowest() && max == std::numeric_limits<double>::max();
     wanted = "must be a number";
     if (!is_open) wanted += range_text(number_text(min), number_text(max));
     return std::optional<double>();
@@ -301,73 +316,76 @@ Field<bool> Reader::boolean(std::string_view name) {
 
 Field<std::vector<std::string>> Reader::strings(std::string_view name, size_t max_count) {
   using Strings = std::vector<std::string>;
-  return field<Strings>(name, [&](const bj::value& value, std::string& wanted) -> std::optional<Strings> {
-    wanted = "must be an array of strings";
-    const auto* array = value.if_array();
-    if (!array) return std::nullopt;
-    if (array->size() > max_count) {
-      wanted = "must have at most " + std::to_string(max_count) + " items";
-      return std::nullopt;
-    }
-    Strings out;
-    for (size_t i = 0; i < array->size(); ++i) {
-      std::string why;
-      auto text = to_string((*array)[i], false, why);
-      if (!text) {
-        wanted = "item " + std::to_string(i) + " " + why;
-        return std::nullopt;
-      }
-      out.push_back(*std::move(text));
-    }
-    return out;
-  });
+  return field<Strings>(name,
+                        [&](const bj::value& value, std::string& wanted) -> std::optional<Strings> {
+                          wanted = "must be an array of strings";
+                          const auto* array = value.if_array();
+                          if (!array) return std::nullopt;
+                          if (array->size() > max_count) {
+                            wanted = "must have at most " + std::to_string(max_count) + " items";
+                            return std::nullopt;
+                          }
+                          Strings out;
+                          for (size_t i = 0; i < array->size(); ++i) {
+                            std::string why;
+                            auto text = to_string((*array)[i], false, why);
+                            if (!text) {
+                              wanted = "item " + std::to_string(i) + " " + why;
+                              return std::nullopt;
+                            }
+                            out.push_back(*std::move(text));
+                          }
+                          return out;
+                        });
 }
 
 Field<Reader::StringMap> Reader::string_map(std::string_view name, size_t max_count) {
-  return field<StringMap>(name, [&](const bj::value& value, std::string& wanted) -> std::optional<StringMap> {
-    wanted = "must be an object of strings";
-    const auto* object = value.if_object();
-    if (!object) return std::nullopt;
-    if (object->size() > max_count) {
-      wanted = "must have at most " + std::to_string(max_count) + " fields";
-      return std::nullopt;
-    }
-    StringMap out;
-    for (const auto& member : *object) {
-      std::string key(member.key().data(), member.key().size());
-      std::string why = "must not hold a NUL character";
-      const bool has_nul = key.find('\0') != key.npos;
-      auto text = has_nul ? std::nullopt : to_string(member.value(), false, why);
-      if (!text) {
-        wanted = (has_nul ? "a key " : "the value of " + key + " ") + why;
-        return std::nullopt;
-      }
-      out.emplace(std::move(key), *std::move(text));
-    }
-    return out;
-  });
+  return field<StringMap>(
+      name, [&](const bj::value& value, std::string& wanted) -> std::optional<StringMap> {
+        wanted = "must be an object of strings";
+        const auto* object = value.if_object();
+        if (!object) return std::nullopt;
+        if (object->size() > max_count) {
+          wanted = "must have at most " + std::to_string(max_count) + " fields";
+          return std::nullopt;
+        }
+        StringMap out;
+        for (const auto& member : *object) {
+          std::string key(member.key().data(), member.key().size());
+          std::string why = "must not hold a NUL character";
+          const bool has_nul = key.find('\0') != key.npos;
+          auto text = has_nul ? std::nullopt : to_string(member.value(), false, why);
+          if (!text) {
+            wanted = (has_nul ? "a key " : "the value of " + key + " ") + why;
+            return std::nullopt;
+          }
+          out.emplace(std::move(key), *std::move(text));
+        }
+        return out;
+      });
 }
 
 Field<std::vector<Reader>> Reader::objects(std::string_view name, size_t max_count) {
   using Readers = std::vector<Reader>;
-  return field<Readers>(name, [&](const bj::value& value, std::string& wanted) -> std::optional<Readers> {
-    wanted = "must be an array of objects";
-    const auto* array = value.if_array();
-    if (!array) return std::nullopt;
-    if (array->size() > max_count) {
-      wanted = "must have at most " + std::to_string(max_count) + " items";
-      return std::nullopt;
-    }
-    Readers out;
-    for (size_t i = 0; i < array->size(); ++i) {
-      if (!(*array)[i].is_object()) {
-        wanted = "item " + std::to_string(i) + " must be an object";
-        return std::nullopt;
-      }
-      out.emplace_back((*array)[i], path_of(name) + "[" + std::to_string(i) + "]");
-    }
-    return out;
-  });
+  return field<Readers>(
+      name, [&](const bj::value& value, std::string& wanted) -> std::optional<Readers> {
+        wanted = "must be an array of objects";
+        const auto* array = value.if_array();
+        if (!array) return std::nullopt;
+        if (array->size() > max_count) {
+          wanted = "must have at most " + std::to_string(max_count) + " items";
+          return std::nullopt;
+        }
+        Readers out;
+        for (size_t i = 0; i < array->size(); ++i) {
+          if (!(*array)[i].is_object()) {
+            wanted = "item " + std::to_string(i) + " must be an object";
+            return std::nullopt;
+          }
+          out.emplace_back((*array)[i], path_of(name) + "[" + std::to_string(i) + "]");
+        }
+        return out;
+      });
 }
 
 Result<Reader> Reader::object(std::string_view name) {

@@ -19,17 +19,18 @@
 //   json::Reader r(body);
 //   GB_TRY(auto name, r.string("template").or_default("base"));
 //   GB_TRY(auto argv, r.strings("command").required());
-//   GB_TRY(auto timeout, r.integer("timeout_ms", 1, 86'400'000).optional());   // std::optional<int64_t>
-//   GB_TRY(auto limits, r.object("limits"));                                   // a Reader; an absent object reads as {}
-//   GB_TRY(auto cpus, limits.number("cpus", 0.05, 64).or_default(2));
-//   GB_TRYV(limits.done());                                                    // refuses fields nobody asked for
-//   GB_TRYV(r.done());
+//   GB_TRY(auto timeout, r.integer("timeout_ms", 1, 86'400'000).optional());   //
+//   std::optional<int64_t> GB_TRY(auto limits, r.object("limits")); // a Reader; an absent object
+//   reads as {} GB_TRY(auto cpus, limits.number("cpus", 0.05, 64).or_default(2));
+//   GB_TRYV(limits.done());                                                    // refuses fields
+//   nobody asked for GB_TRYV(r.done());
 //
-// Errors are kInvalidArgument with details.field: "limits.cpus: must be a number between 0.05 and 64".
+// Errors are kInvalidArgument with details.field: "limits.cpus: must be a number between 0.05 and
+// 64".
 namespace glovebox::json {
 
-// Refuses (naming line and column): anything but one value, duplicate keys, numbers outside int64 / finite double, invalid
-// UTF-8, lone surrogates, more than 64 levels. Numbers are int64 or double.
+// Refuses (naming line and column): anything but one value, duplicate keys, numbers outside int64 /
+// finite double, invalid UTF-8, lone surrogates, more than 64 levels. Numbers are int64 or double.
 Result<boost::json::value> parse(std::string_view text);
 // As parse(), and the value is an object.
 Result<boost::json::value> parse_object(std::string_view text);
@@ -39,7 +40,8 @@ std::string to_text(const boost::json::value& value);
 template <class T>
 class Field {
  public:
-  Field(std::string path, Result<std::optional<T>> value) : path_(std::move(path)), value_(std::move(value)) {}
+  Field(std::string path, Result<std::optional<T>> value)
+      : path_(std::move(path)), value_(std::move(value)) {}
   Result<T> required() && {
     GB_TRY(auto value, std::move(value_));
     if (!value) return fail(Code::kInvalidArgument, path_ + ": is required", {{"field", path_}});
@@ -56,7 +58,8 @@ class Field {
   Result<std::optional<T>> value_;
 };
 
-// Reads the fields of one object. Keeps a reference: the value must outlive it. `path` names the object in messages.
+// Reads the fields of one object. Keeps a reference: the value must outlive it. `path` names the
+// object in messages.
 class Reader {
  public:
   using StringMap = std::map<std::string, std::string>;
@@ -66,7 +69,8 @@ class Reader {
   explicit Reader(const boost::json::value& value, std::string path = "");
 
   // Text without NUL: names, paths, arguments. Lengths in bytes.
-  Field<std::string> string(std::string_view name, size_t min_bytes = 0, size_t max_bytes = kNoLimit);
+  Field<std::string> string(std::string_view name, size_t min_bytes = 0,
+                            size_t max_bytes = kNoLimit);
   // Any text, NUL included: contents.
   Field<std::string> content(std::string_view name, size_t max_bytes = kNoLimit);
   // A string that is one of `allowed`.

@@ -24,7 +24,9 @@ using testing::Raw;
 using testing::status_of;
 using testing::TestServer;
 
-Awaitable<void> ok(Exchange& exchange) { co_await exchange.response.send(200, {}, "ok"); }
+Awaitable<void> ok(Exchange& exchange) {
+  co_await exchange.response.send(200, {}, "ok");
+}
 
 TEST(Timeout, AHeadHasAFixedTimeHoweverManyBytesTrickleIn) {
   ServerConfig config = TestServer::quick();
@@ -125,7 +127,9 @@ TEST(SlowReader, SuspendsTheWriterAndIsDroppedWhenItTakesNothing) {
 
 TEST(SlowReader, DoesNotHoldUpOthersNorDoesAFastOne) {
   Pump pump;
-  TestServer server([&](Exchange& exchange) { return exchange.request.path == "/" ? ok(exchange) : pump.run(exchange); });
+  TestServer server([&](Exchange& exchange) {
+    return exchange.request.path == "/" ? ok(exchange) : pump.run(exchange);
+  });
   Raw slow(server.port()), fast(server.port());
   slow.send(get("/pump"));
   fast.send(get("/pump"));
@@ -256,9 +260,8 @@ TEST(Stop, LetsRequestsFinishAndClosesIdleConnections) {
   idle.read_response();
   busy.send(get("/slow"));
   ASSERT_TRUE(eventually([&] { return started.load(); }));
-  std::thread stopper([&] {
-    server.run([](Server& s) -> Awaitable<void> { co_await s.stop(after(20s)); });
-  });
+  std::thread stopper(
+      [&] { server.run([](Server& s) -> Awaitable<void> { co_await s.stop(after(20s)); }); });
   EXPECT_TRUE(idle.is_closed());
   release = true;
   const std::string response = busy.read_all();
@@ -287,8 +290,8 @@ TEST(Listen, RefusesBadAndTakenAddresses) {
     auto server = Server::listen(loop.get_executor(), config, ok);
     return server ? std::string("ok") : std::string(info(server.error().code).name);
   };
-  for (const char* bad : {"", "80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "::1:80", "[::1:80", "host.example:80",
-                          "unix:", "unix:relative"}) {
+  for (const char* bad : {"", "80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1",
+                          "::1:80", "[::1:80", "host.example:80", "unix:", "unix:relative"}) {
     EXPECT_EQ(code(bad), "invalid_argument") << bad;
   }
   TestServer server(ok);

@@ -25,9 +25,11 @@ bool header_lists(const Headers& headers, std::string_view name, std::string_vie
 struct Request {
   std::string method;  // as sent; methods are case-sensitive
   std::string target;  // as sent, absolute form included
-  std::string path;    // the raw path of `target`: starts with '/', still percent-encoded, no query. "*" for OPTIONS *
+  std::string path;  // the raw path of `target`: starts with '/', still percent-encoded, no query.
+                     // "*" for OPTIONS *
   std::string raw_query;  // without the '?'
-  std::vector<std::pair<std::string, std::string>> query;  // decoded bytes ('+' is a space), duplicates kept
+  std::vector<std::pair<std::string, std::string>>
+      query;  // decoded bytes ('+' is a space), duplicates kept
   Headers headers;
   std::string peer;  // "127.0.0.1:4242", or "unix"
   std::optional<uint64_t> content_length;
@@ -40,14 +42,16 @@ struct Request {
 
 // The bytes behind percent-encoding; nullopt for "%" without two hex digits.
 std::optional<std::string> percent_decode(std::string_view text, bool plus_is_space = false);
-// Encodes everything but RFC 3986 "unreserved" characters: right for one path segment or one query value.
+// Encodes everything but RFC 3986 "unreserved" characters: right for one path segment or one query
+// value.
 std::string percent_encode(std::string_view bytes);
 // Splits "a=1&b". As in browsers (WHATWG URL), a "%" without two hex digits stands for itself.
 std::vector<std::pair<std::string, std::string>> parse_query(std::string_view raw);
 
 std::string_view reason_phrase(int status);
 
-// {"error":{"code","message","hint","retryable","fault","details"}}: the one form in which errors leave over HTTP.
+// {"error":{"code","message","hint","retryable","fault","details"}}: the one form in which errors
+// leave over HTTP.
 std::string error_body(const Error& error);
 
 }  // namespace glovebox::http

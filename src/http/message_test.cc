@@ -13,7 +13,8 @@ namespace {
 TEST(Percent, DecodesBytesAndRefusesHalfCodes) {
   EXPECT_EQ(percent_decode("a%2Fb%00%ff+"), std::string("a/b\0\xFF+", 6));
   EXPECT_EQ(percent_decode("a+b", true), "a b");
-  for (const char* bad : {"%", "%1", "%g0", "%0g", "a%", "%%41"}) EXPECT_FALSE(percent_decode(bad)) << bad;
+  for (const char* bad : {"%", "%1", "%g0", "%0g", "a%", "%%41"})
+    EXPECT_FALSE(percent_decode(bad)) << bad;
   EXPECT_EQ(percent_encode("a/b \xFF~"), "a%2Fb%20%FF~");
 }
 
@@ -44,7 +45,8 @@ TEST(ErrorBody, IsTheOneFormWithHintFromTheTable) {
 }
 
 TEST(Sse, SplitsDataAtEveryKindOfLineEnd) {
-  EXPECT_EQ(sse_event("out", "a\nb\r\nc\rd", "7"), "id: 7\nevent: out\ndata: a\ndata: b\ndata: c\ndata: d\n\n");
+  EXPECT_EQ(sse_event("out", "a\nb\r\nc\rd", "7"),
+            "id: 7\nevent: out\ndata: a\ndata: b\ndata: c\ndata: d\n\n");
   EXPECT_EQ(sse_event("", ""), "data: \n\n");
   EXPECT_EQ(sse_event("a\nid: 9", "x\n"), "event: a\ndata: x\ndata: \n\n");
 }
@@ -56,9 +58,17 @@ class RouterTable : public ::testing::Test {
     for (const auto& [method, pattern] : kRoutes) router_.add(method, pattern, none);
   }
   static constexpr std::pair<const char*, const char*> kRoutes[] = {
-      {"GET", "/"},          {"GET", "/v1/boxes"},    {"POST", "/v1/boxes"},      {"GET", "/v1/boxes/{id}"},
-      {"GET", "/v1/boxes/top"}, {"DELETE", "/v1/boxes/{id}"}, {"PUT", "/v1/boxes/top/x"}, {"GET", "/v1/boxes/{id}/f/{file}"},
-      {"*", "/p/{port}/{path...}"}, {"GET", "/s/{path...}"}, {"GET", "/s/{name}/meta"}};
+      {"GET", "/"},
+      {"GET", "/v1/boxes"},
+      {"POST", "/v1/boxes"},
+      {"GET", "/v1/boxes/{id}"},
+      {"GET", "/v1/boxes/top"},
+      {"DELETE", "/v1/boxes/{id}"},
+      {"PUT", "/v1/boxes/top/x"},
+      {"GET", "/v1/boxes/{id}/f/{file}"},
+      {"*", "/p/{port}/{path...}"},
+      {"GET", "/s/{path...}"},
+      {"GET", "/s/{name}/meta"}};
   Router router_;
 };
 

@@ -26,7 +26,8 @@ struct Node {
   std::vector<std::unique_ptr<Entry>> rest_entries;  // patterns that end here with {name...}
 };
 
-const Entry* entry_for(const std::vector<std::unique_ptr<Entry>>& entries, std::string_view method) {
+const Entry* entry_for(const std::vector<std::unique_ptr<Entry>>& entries,
+                       std::string_view method) {
   const auto of = [&](std::string_view wanted) -> const Entry* {
     for (const auto& entry : entries) {
       if (entry->method == wanted) return entry.get();
@@ -38,7 +39,8 @@ const Entry* entry_for(const std::vector<std::unique_ptr<Entry>>& entries, std::
   return of("*");
 }
 
-void add_methods(const std::vector<std::unique_ptr<Entry>>& entries, std::vector<std::string>& out) {
+void add_methods(const std::vector<std::unique_ptr<Entry>>& entries,
+                 std::vector<std::string>& out) {
   for (const auto& entry : entries) {
     out.push_back(entry->method);
     if (entry->method == "GET") out.emplace_back("HEAD");
@@ -107,7 +109,8 @@ Router::~Router() = default;
 Router::Router(Router&&) noexcept = default;
 Router& Router::operator=(Router&&) noexcept = default;
 
-void Router::add(std::string_view method, std::string_view pattern, RouteHandler handler, RouteOptions options) {
+void Router::add(std::string_view method, std::string_view pattern, RouteHandler handler,
+                 RouteOptions options) {
   GB_ASSERT(pattern.starts_with('/'));
   auto entry = std::make_unique<Entry>();
   entry->method = method;
@@ -133,34 +136,44 @@ void Router::add(std::string_view method, std::string_view pattern, RouteHandler
     node = node->parameter.get();
   }
   auto& entries = is_rest ? node->rest_entries : node->entries;
-  const bool is_new = std::none_of(entries.begin(), entries.end(), [&](const auto& e) { return e->method == method; });
+  const bool is_new = std::none_of(entries.begin(), entries.end(),
+                                   [&](const auto& e) { return e->method == method; });
   GB_ASSERT(is_new);
   impl_->routes.push_back({entry->method, entry->pattern});
   entries.push_back(std::move(entry));
 }
 
-std::vector<Router::Route> Router::routes() const { return impl_->routes; }
+std::vector<Router::Route> Router::routes() const {
+  return impl_->routes;
+}
 
 Result<Router::Match> Router::match(std::string_view method, std::string_view path) const {
   Segments segments = segments_of(path);
   for (std::string& segment : segments) {
     auto decoded = percent_decode(segment);
-    if (!decoded) return fail(Code::kInvalidArgument, "the path holds a bad percent-encoding", {{"segment", segment}});
+    if (!decoded)
+      return fail(Code::kInvalidArgument, "the path holds a bad percent-encoding",
+                  {{"segment", segment}});
     segment = *std::move(decoded);
   }
   Search search{segments, method, {}, {}};
   const Entry* entry = path.starts_with('/') ? search.find(impl_->root, 0) : nullptr;
-  if (!entry && search.methods.empty()) return fail(Code::kRouteNotFound, "no route " + std::string(path));
+  if (!entry && search.methods.empty())
+    return fail(Code::kRouteNotFound, "no route " + std::string(path));
   if (!entry) {
     std::sort(search.methods.begin(), search.methods.end());
-    search.methods.erase(std::unique(search.methods.begin(), search.methods.end()), search.methods.end());
+    search.methods.erase(std::unique(search.methods.begin(), search.methods.end()),
+                         search.methods.end());
     std::string allow;
     for (const std::string& one : search.methods) allow += (allow.empty() ? "" : ", ") + one;
-    return fail(Code::kMethodNotAllowed, std::string(method) + " is not possible here; these are: " + allow, {{"allow", allow}});
+    return fail(Code::kMethodNotAllowed,
+                std::string(method) + " is not possible here; these are: " + allow,
+                {{"allow", allow}});
   }
   Match match{&entry->handler, entry->pattern, {}, entry->options};
   GB_ASSERT(entry->names.size() == search.values.size());
-  for (size_t i = 0; i < entry->names.size(); ++i) match.params[entry->names[i]] = std::move(search.values[i]);
+  for (size_t i = 0; i < entry->names.size(); ++i)
+    match.params[entry->names[i]] = std::move(search.values[i]);
   return match;
 }
 
@@ -174,7 +187,9 @@ Awaitable<void> Router::handle(Exchange& exchange) const {
     co_return;
   }
   if (is_encoded(exchange.request) && !found->options.any_encoding) {
-    Error error{Code::kInvalidArgument, "send the body without Content-Encoding", {{"field", "Content-Encoding"}}};
+    Error error{Code::kInvalidArgument,
+                "send the body without Content-Encoding",
+                {{"field", "Content-Encoding"}}};
     Headers headers;
     headers.emplace_back("Accept-Encoding", "identity");
     co_await exchange.response.send_error(error, std::move(headers), 415);

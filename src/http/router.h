@@ -16,13 +16,15 @@ using Params = std::map<std::string, std::string, std::less<>>;
 using RouteHandler = std::function<Awaitable<void>(Exchange&, const Params&)>;
 
 struct RouteOptions {
-  // Also take request bodies with a Content-Encoding (a proxy passes them on); otherwise they are refused with 415.
+  // Also take request bodies with a Content-Encoding (a proxy passes them on); otherwise they are
+  // refused with 415.
   bool any_encoding = false;
 };
 
-// A table of method + pattern. A pattern is "/v1/sandboxes/{id}/files"; "{name}" takes one segment, "{name...}" as the last
-// segment takes the rest (also none). Literal beats {name} beats {name...}. Segments are percent-decoded after the split at '/',
-// so "%2F" in a name stays inside it; repeated and trailing slashes do not count. HEAD is served by GET; method "*" is any.
+// A table of method + pattern. A pattern is "/v1/sandboxes/{id}/files"; "{name}" takes one segment,
+// "{name...}" as the last segment takes the rest (also none). Literal beats {name} beats {name...}.
+// Segments are percent-decoded after the split at '/', so "%2F" in a name stays inside it; repeated
+// and trailing slashes do not count. HEAD is served by GET; method "*" is any.
 class Router {
  public:
   Router();
@@ -31,10 +33,11 @@ class Router {
   Router& operator=(Router&&) noexcept;
 
   // Asserts on a pattern that is malformed or already there.
-  void add(std::string_view method, std::string_view pattern, RouteHandler handler, RouteOptions options = {});
+  void add(std::string_view method, std::string_view pattern, RouteHandler handler,
+           RouteOptions options = {});
 
-  // Answers the exchange by its route, or with route_not_found (404), method_not_allowed (405 with Allow), invalid_argument
-  // (400: bad percent-encoding; 415: encoded body).
+  // Answers the exchange by its route, or with route_not_found (404), method_not_allowed (405 with
+  // Allow), invalid_argument (400: bad percent-encoding; 415: encoded body).
   Awaitable<void> handle(Exchange& exchange) const;
 
   struct Route {
@@ -49,7 +52,8 @@ class Router {
     Params params;
     RouteOptions options;
   };
-  // kRouteNotFound; kMethodNotAllowed with details.allow ("GET, HEAD"); kInvalidArgument for a bad percent-encoding.
+  // kRouteNotFound; kMethodNotAllowed with details.allow ("GET, HEAD"); kInvalidArgument for a bad
+  // percent-encoding.
   Result<Match> match(std::string_view method, std::string_view path) const;
 
  private:

@@ -23,10 +23,12 @@ using internal::ServerConnection;
 using internal::ServerState;
 
 constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
-constexpr std::chrono::milliseconds kAcceptPause{100};  // when the process is out of descriptors or memory
+constexpr std::chrono::milliseconds kAcceptPause{
+    100};  // when the process is out of descriptors or memory
 constexpr std::chrono::milliseconds kCutTime = std::chrono::seconds(2);
 constexpr int kAcceptBatch = 64;
-constexpr size_t kMaxTurnedAway = 64;  // connections beyond the limit that get an answer at the same time
+constexpr size_t kMaxTurnedAway =
+    64;  // connections beyond the limit that get an answer at the same time
 
 // Accepts until it is closed.
 class Acceptor : public std::enable_shared_from_this<Acceptor> {
@@ -58,7 +60,8 @@ Awaitable<void> Acceptor::run() {
     auto [ec] = co_await waiter_.async_wait(asio::posix::stream_descriptor::wait_read, kTuple);
     if (ec || !socket_) break;
     if (accept_some()) continue;
-    log::warn("http.accept_failed", {{"error", errno_text(errno)}, {"connections", server_->connections.size()}});
+    log::warn("http.accept_failed",
+              {{"error", errno_text(errno)}, {"connections", server_->connections.size()}});
     co_await sleep_for(kAcceptPause);
   }
 }
@@ -67,7 +70,8 @@ bool Acceptor::accept_some() {
   for (int i = 0; i < kAcceptBatch; ++i) {
     sockaddr_storage peer{};
     socklen_t size = sizeof peer;
-    UniqueFd fd(::accept4(socket_->fd(), reinterpret_cast<sockaddr*>(&peer), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    UniqueFd fd(::accept4(socket_->fd(), reinterpret_cast<sockaddr*>(&peer), &size,
+                          SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd) {
       start(std::move(fd), peer);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -88,11 +92,15 @@ void Acceptor::start(UniqueFd fd, const sockaddr_storage& peer) {
     return;
   }
   fd.release();
-  const bool has_room = server_->connections.size() < server_->config.max_connections || make_room();
-  if (!has_room && server_->connections.size() >= server_->config.max_connections + kMaxTurnedAway) return;
-  auto connection = std::make_shared<ServerConnection>(server_, std::move(socket), internal::address_text(peer));
+  const bool has_room =
+      server_->connections.size() < server_->config.max_connections || make_room();
+  if (!has_room && server_->connections.size() >= server_->config.max_connections + kMaxTurnedAway)
+    return;
+  auto connection =
+      std::make_shared<ServerConnection>(server_, std::move(socket), internal::address_text(peer));
   server_->connections.insert(connection);
-  spawn(server_->executor, "http.connection", has_room ? connection->run() : connection->turn_away());
+  spawn(server_->executor, "http.connection",
+        has_room ? connection->run() : connection->turn_away());
 }
 
 // Closes the connection that has been idle for longest.
@@ -126,9 +134,12 @@ void sweep(ServerState& server) {
 class ServerImpl final : public Server {
  public:
   ServerImpl(std::shared_ptr<ServerState> state, internal::ListenSocket socket)
-      : state_(std::move(state)), port_(socket.port()), address_(socket.text()),
+      : state_(std::move(state)),
+        port_(socket.port()),
+        address_(socket.text()),
         acceptor_(std::make_shared<Acceptor>(state_, std::move(socket))),
-        ticker_(state_->executor, state_->config.sweep_interval, [s = state_.get()] { sweep(*s); }) {
+        ticker_(state_->executor, state_->config.sweep_interval,
+                [s = state_.get()] { sweep(*s); }) {
     spawn(state_->executor, "http.accept", acceptor_->run());
   }
   ~ServerImpl() override {
@@ -165,7 +176,8 @@ Awaitable<void> ServerImpl::stop(Deadline deadline) {
 
 Awaitable<void> ServerImpl::wait_empty(Deadline deadline) {
   bool in_time = true;
-  while (in_time && !state_->connections.empty()) in_time = co_await state_->connection_closed.wait_until(deadline);
+  while (in_time && !state_->connections.empty())
+    in_time = co_await state_->connection_closed.wait_until(deadline);
 }
 
 void ServerImpl::cut_all() {
@@ -176,7 +188,8 @@ void ServerImpl::cut_all() {
 
 }  // namespace
 
-Result<std::unique_ptr<Server>> Server::listen(Executor executor, ServerConfig config, Handler handler) {
+Result<std::unique_ptr<Server>> Server::listen(Executor executor, ServerConfig config,
+                                               Handler handler) {
   GB_TRY(const auto address, internal::parse_address(config.listen));
   GB_TRY(auto socket, internal::ListenSocket::open(address, config.unix_mode));
   auto state = std::make_shared<ServerState>();

@@ -62,7 +62,8 @@ TEST(Server, AnswersPipelinedRequestsInOrder) {
   Echo echo;
   TestServer server(echo.handler());
   Raw raw(server.port());
-  raw.send(post("/1", "a") + get("/2") + "\r\n" + post("/3", "c") + get("/4", "Connection: close\r\n"));
+  raw.send(post("/1", "a") + get("/2") + "\r\n" + post("/3", "c") +
+           get("/4", "Connection: close\r\n"));
   const std::string all = raw.read_all();
   size_t at = 0;
   for (const char* part : {"POST /1|a", "GET /2|", "POST /3|c", "GET /4|"}) {
@@ -85,28 +86,49 @@ struct Shape {
   int status;
 };
 
-// Every answer of the protocol level is JSON in the one form, and the connection closes: what follows cannot be trusted.
+// Every answer of the protocol level is JSON in the one form, and the connection closes: what
+// follows cannot be trusted.
 TEST(Server, RefusesMalformedRequests) {
   const std::string h = "Host: x\r\n";
   const Shape shapes[] = {
-      {"length and coding", "POST / HTTP/1.1\r\n" + h + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
-      {"coding and length", "POST / HTTP/1.1\r\n" + h + "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", 400},
-      {"two lengths", "POST / HTTP/1.1\r\n" + h + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef", 400},
-      {"equal lengths", "POST / HTTP/1.1\r\n" + h + "Content-Length: 5\r\nContent-Length: 5\r\n\r\nabcde", 400},
+      {"length and coding",
+       "POST / HTTP/1.1\r\n" + h +
+           "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+       400},
+      {"coding and length",
+       "POST / HTTP/1.1\r\n" + h +
+           "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+       400},
+      {"two lengths",
+       "POST / HTTP/1.1\r\n" + h + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef", 400},
+      {"equal lengths",
+       "POST / HTTP/1.1\r\n" + h + "Content-Length: 5\r\nContent-Length: 5\r\n\r\nabcde", 400},
       {"length list", "POST / HTTP/1.1\r\n" + h + "Content-Length: 5, 5\r\n\r\nabcde", 400},
       {"signed length", "POST / HTTP/1.1\r\n" + h + "Content-Length: +5\r\n\r\nabcde", 400},
       {"negative length", "POST / HTTP/1.1\r\n" + h + "Content-Length: -5\r\n\r\nabcde", 400},
       {"hex length", "POST / HTTP/1.1\r\n" + h + "Content-Length: 0x5\r\n\r\nabcde", 400},
       {"empty length", "POST / HTTP/1.1\r\n" + h + "Content-Length:\r\n\r\n", 400},
-      {"huge length", "POST / HTTP/1.1\r\n" + h + "Content-Length: 99999999999999999999\r\n\r\n", 400},
-      {"2^63 length", "POST / HTTP/1.1\r\n" + h + "Content-Length: 9223372036854775808\r\n\r\n", 400},
+      {"huge length", "POST / HTTP/1.1\r\n" + h + "Content-Length: 99999999999999999999\r\n\r\n",
+       400},
+      {"2^63 length", "POST / HTTP/1.1\r\n" + h + "Content-Length: 9223372036854775808\r\n\r\n",
+       400},
       {"gzip coding", "POST / HTTP/1.1\r\n" + h + "Transfer-Encoding: gzip\r\n\r\n", 501},
-      {"gzip, chunked", "POST / HTTP/1.1\r\n" + h + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501},
-      {"chunked twice", "POST / HTTP/1.1\r\n" + h + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
-      {"chunked, identity", "POST / HTTP/1.1\r\n" + h + "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", 501},
+      {"gzip, chunked",
+       "POST / HTTP/1.1\r\n" + h + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501},
+      {"chunked twice",
+       "POST / HTTP/1.1\r\n" + h +
+           "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+       400},
+      {"chunked, identity",
+       "POST / HTTP/1.1\r\n" + h + "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", 501},
       {"xchunked", "POST / HTTP/1.1\r\n" + h + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 501},
-      {"vertical tab coding", "POST / HTTP/1.1\r\n" + h + "Transfer-Encoding: \x0b" "chunked\r\n\r\n0\r\n\r\n", 400},
-      {"coding in 1.0", "POST / HTTP/1.0\r\n" + h + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
+      {"vertical tab coding",
+       "POST / HTTP/1.1\r\n" + h +
+           "Transfer-Encoding: \x0b"
+           "chunked\r\n\r\n0\r\n\r\n",
+       400},
+      {"coding in 1.0", "POST / HTTP/1.0\r\n" + h + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+       400},
       {"folded header", "GET / HTTP/1.1\r\n" + h + "A: b\r\n c\r\n\r\n", 400},
       {"folded first header", "GET / HTTP/1.1\r\n Host: x\r\n\r\n", 400},
       {"bare LF", "GET / HTTP/1.1\n" + h + "\n", 400},
@@ -138,8 +160,10 @@ TEST(Server, RefusesMalformedRequests) {
       {"three empty lines", "\r\n\r\n\r\nGET / HTTP/1.1\r\n" + h + "\r\n", 400},
       {"long target", "GET /" + std::string(17 << 10, 'a') + " HTTP/1.1\r\n" + h + "\r\n", 414},
       {"endless target", "GET /" + std::string(20 << 10, 'a'), 414},
-      {"large header", "GET / HTTP/1.1\r\n" + h + "A: " + std::string(40 << 10, 'a') + "\r\n\r\n", 431},
-      {"unknown expectation", "POST / HTTP/1.1\r\n" + h + "Expect: 200-ok\r\nContent-Length: 1\r\n\r\na", 417},
+      {"large header", "GET / HTTP/1.1\r\n" + h + "A: " + std::string(40 << 10, 'a') + "\r\n\r\n",
+       431},
+      {"unknown expectation",
+       "POST / HTTP/1.1\r\n" + h + "Expect: 200-ok\r\nContent-Length: 1\r\n\r\na", 417},
   };
   Echo echo;
   TestServer server(echo.handler());
@@ -148,7 +172,8 @@ TEST(Server, RefusesMalformedRequests) {
     raw.send(shape.bytes + get("/smuggled"));
     const std::string response = raw.read_all();
     EXPECT_EQ(status_of(response), shape.status) << shape.name << "\n" << response;
-    EXPECT_EQ(response.find("\nHTTP/1.1 "), response.npos) << shape.name << ": a second answer\n" << response;
+    EXPECT_EQ(response.find("\nHTTP/1.1 "), response.npos) << shape.name << ": a second answer\n"
+                                                           << response;
     EXPECT_NE(response.find("Connection: close\r\n"), response.npos) << shape.name;
     const auto body = json::parse_object(body_of(response));
     ASSERT_TRUE(body) << shape.name;
@@ -174,8 +199,11 @@ TEST(Server, UnderstandsTheFormsOfATarget) {
   Echo echo;
   TestServer server(echo.handler());
   const std::pair<const char*, const char*> cases[] = {
-      {"GET http://other.example:8/p/q?x HTTP/1.1", "GET /p/q|"}, {"GET HTTPS://a?x HTTP/1.1", "GET /|"},
-      {"OPTIONS * HTTP/1.1", "OPTIONS *|"}, {"CONNECT a:443 HTTP/1.1", "CONNECT a:443|"}, {"GET /\xC3\xA9//x HTTP/1.1", "GET /\xC3\xA9//x|"}};
+      {"GET http://other.example:8/p/q?x HTTP/1.1", "GET /p/q|"},
+      {"GET HTTPS://a?x HTTP/1.1", "GET /|"},
+      {"OPTIONS * HTTP/1.1", "OPTIONS *|"},
+      {"CONNECT a:443 HTTP/1.1", "CONNECT a:443|"},
+      {"GET /\xC3\xA9//x HTTP/1.1", "GET /\xC3\xA9//x|"}};
   Raw raw(server.port());
   for (const auto& [line, answer] : cases) {
     raw.send(std::string(line) + "\r\nHost: x\r\n\r\n");
@@ -204,7 +232,9 @@ TEST(Server, ReadsChunkedBodies) {
   const std::pair<std::string, std::string> good[] = {
       {"0\r\n\r\n", ""},
       {"1\r\na\r\n0\r\n\r\n", "a"},
-      {"A;name=value;q=\"x;y\"\r\n0123456789\r\n00003\r\nabc\r\n0;last\r\nTrailer: x\r\nContent-Type: y\r\n\r\n", "0123456789abc"}};
+      {"A;name=value;q=\"x;y\"\r\n0123456789\r\n00003\r\nabc\r\n0;last\r\nTrailer: "
+       "x\r\nContent-Type: y\r\n\r\n",
+       "0123456789abc"}};
   for (const auto& [bytes, body] : good) {
     Raw raw(server.port());
     raw.send(head + bytes + get("/next"));
@@ -220,9 +250,17 @@ TEST(Server, RefusesBrokenChunks) {
   Echo echo;
   TestServer server(echo.handler());
   const std::string head = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
-  const std::string bad[] = {"x\r\na\r\n0\r\n\r\n", "-1\r\na\r\n", "1\r\nab\r\n0\r\n\r\n", "1\na\n0\n\n", "0x1\r\na\r\n0\r\n\r\n", "\r\n\r\n",
-                             "fffffffffffffffff\r\na", "10000000000000000\r\na", "1;" + std::string(20000, 'e'),
-                             "1 \r\na\r\n0\r\n\r\n" + std::string(0, ' '), "0\r\nTransfer-Encoding: chunked\r\n\r\n"};
+  const std::string bad[] = {"x\r\na\r\n0\r\n\r\n",
+                             "-1\r\na\r\n",
+                             "1\r\nab\r\n0\r\n\r\n",
+                             "1\na\n0\n\n",
+                             "0x1\r\na\r\n0\r\n\r\n",
+                             "\r\n\r\n",
+                             "fffffffffffffffff\r\na",
+                             "10000000000000000\r\na",
+                             "1;" + std::string(20000, 'e'),
+                             "1 \r\na\r\n0\r\n\r\n" + std::string(0, ' '),
+                             "0\r\nTransfer-Encoding: chunked\r\n\r\n"};
   for (const std::string& bytes : bad) {
     if (bytes.starts_with("1 ")) continue;  // blank before CRLF: tolerated by RFC 9112, 7.1.1 (BWS)
     echo.last_error = -1;
@@ -240,7 +278,9 @@ TEST(Server, ClaimedChunkSizesCostNoMemoryAndBodiesAreBounded) {
   echo.limit = 1000;
   TestServer server(echo.handler());
   Raw chunked(server.port());
-  chunked.send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n7fffffffffffffff\r\n" + std::string(2000, 'a'));
+  chunked.send(
+      "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n7fffffffffffffff\r\n" +
+      std::string(2000, 'a'));
   EXPECT_EQ(status_of(chunked.read_all()), 413);
   Raw sized(server.port());
   sized.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9223372036854775807\r\n\r\n");
@@ -269,7 +309,9 @@ TEST(Server, AnswersContinueOnlyWhenTheBodyIsWanted) {
 }
 
 // A handler that answers without a look at the body.
-Awaitable<void> ignore_body(Exchange& exchange) { co_await exchange.response.send(200, {}, "done"); }
+Awaitable<void> ignore_body(Exchange& exchange) {
+  co_await exchange.response.send(200, {}, "done");
+}
 
 TEST(Server, SkipsAnUnreadBodyOrCloses) {
   TestServer server(ignore_body);
@@ -277,7 +319,9 @@ TEST(Server, SkipsAnUnreadBodyOrCloses) {
   small.send(post("/", std::string(100'000, 'a')) + get("/next"));
   EXPECT_EQ(status_of(small.read_response()), 200);
   EXPECT_EQ(status_of(small.read_response()), 200);
-  small.send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n" + get("/"));
+  small.send(
+      "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n" +
+      get("/"));
   EXPECT_EQ(status_of(small.read_response()), 200);
   EXPECT_EQ(status_of(small.read_response()), 200);
   Raw large(server.port());
@@ -298,11 +342,13 @@ TEST(Server, AnAnswerSurvivesAClientThatIsStillSending) {
   }
 }
 
-// "/stream" sends ten pieces, "/cut" breaks off after one, "/sized" announces 10 bytes and "/lie" writes more.
+// "/stream" sends ten pieces, "/cut" breaks off after one, "/sized" announces 10 bytes and "/lie"
+// writes more.
 Awaitable<void> stream(Exchange& exchange) {
   const std::string path = exchange.request.path;
   Headers headers;
-  if (path == "/sized" || path == "/lie" || path == "/short") headers.emplace_back("Content-Length", "10");
+  if (path == "/sized" || path == "/lie" || path == "/short")
+    headers.emplace_back("Content-Length", "10");
   co_await exchange.response.begin(200, std::move(headers));
   const int pieces = path == "/stream" || path == "/sized" ? 10 : path == "/lie" ? 11 : 1;
   for (int i = 0; i < pieces; ++i) {

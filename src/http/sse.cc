@@ -38,7 +38,11 @@ Async<void> EventStream::event(std::string_view name, std::string_view data, std
   co_return co_await response_.write(text);
 }
 
-Async<void> EventStream::keepalive() { return response_.write(": keepalive\n\n"); }
-Async<void> EventStream::end() { return response_.end(); }
+Async<void> EventStream::keepalive() {
+  return response_.write(": keepalive\n\n");
+}
+Async<void> EventStream::end() {
+  return response_.end();
+}
 
 }  // namespace glovebox::http

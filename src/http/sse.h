@@ -9,11 +9,12 @@
 
 namespace glovebox::http {
 
-// One event in text/event-stream form. Line ends inside `data` (CR, LF, CRLF) become several "data:" lines; `name` and `id`
-// must not hold any and are cut at the first.
+// One event in text/event-stream form. Line ends inside `data` (CR, LF, CRLF) become several
+// "data:" lines; `name` and `id` must not hold any and are cut at the first.
 std::string sse_event(std::string_view name, std::string_view data, std::string_view id = {});
 
-// Server-sent events over a response. Idle streams need a keepalive() at least every 15 s, else proxies cut them.
+// Server-sent events over a response. Idle streams need a keepalive() at least every 15 s, else
+// proxies cut them.
 class EventStream {
  public:
   static constexpr std::chrono::seconds kKeepalive{15};

@@ -8,7 +8,8 @@
 
 namespace glovebox::http {
 
-// A two-way stream of bytes: a socket, or anything that can carry HTTP. One reader and one writer at a time.
+// A two-way stream of bytes: a socket, or anything that can carry HTTP. One reader and one writer
+// at a time.
 class Stream {
  public:
   virtual ~Stream() = default;

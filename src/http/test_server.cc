@@ -39,7 +39,9 @@ TestServer::TestServer(Handler handler, ServerConfig config) {
 }
 
 TestServer::~TestServer() {
-  run([](Server& server) -> Awaitable<void> { co_await server.stop(after(std::chrono::milliseconds(0))); });
+  run([](Server& server) -> Awaitable<void> {
+    co_await server.stop(after(std::chrono::milliseconds(0)));
+  });
   boost::asio::post(loop_, [this] {
     server_.reset();
     guard_.reset();
@@ -74,11 +76,13 @@ bool eventually(const std::function<bool()>& condition) {
   return false;
 }
 
-Raw::Raw(uint16_t port, int receive_buffer) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+Raw::Raw(uint16_t port, int receive_buffer)
+    : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   const timeval limit{10, 0};
   ::setsockopt(fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   ::setsockopt(fd(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  if (receive_buffer > 0) ::setsockopt(fd(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
+  if (receive_buffer > 0)
+    ::setsockopt(fd(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
@@ -129,12 +133,17 @@ std::string Raw::read_response(bool is_head) {
   std::string out = read_for("\r\n\r\n");
   constexpr std::string_view kLength = "Content-Length: ";
   const size_t at = out.find(kLength);
-  if (at != out.npos && !is_head) out += read_bytes(std::strtoull(out.c_str() + at + kLength.size(), nullptr, 10));
+  if (at != out.npos && !is_head)
+    out += read_bytes(std::strtoull(out.c_str() + at + kLength.size(), nullptr, 10));
   return out;
 }
 
-bool Raw::is_closed() { return have_.empty() && !receive(); }
-void Raw::finish_sending() { ::shutdown(fd(), SHUT_WR); }
+bool Raw::is_closed() {
+  return have_.empty() && !receive();
+}
+void Raw::finish_sending() {
+  ::shutdown(fd(), SHUT_WR);
+}
 
 int status_of(std::string_view response) {
   if (!response.starts_with("HTTP/1.1 ")) return 0;
@@ -151,7 +160,8 @@ std::string get(std::string_view target, std::string_view extra) {
 }
 
 std::string post(std::string_view target, std::string_view body, std::string_view extra) {
-  return "POST " + std::string(target) + " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" +
+  return "POST " + std::string(target) +
+         " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" +
          std::string(extra) + "\r\n" + std::string(body);
 }
 

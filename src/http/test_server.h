@@ -12,7 +12,8 @@
 #include "base/unique_fd.h"
 #include "http/server.h"
 
-// For the tests of this module: a real server on a thread of its own, and a client that sends whatever it likes.
+// For the tests of this module: a real server on a thread of its own, and a client that sends
+// whatever it likes.
 namespace glovebox::http::testing {
 
 class TestServer {
@@ -33,7 +34,8 @@ class TestServer {
 
  private:
   boost::asio::io_context loop_{1};
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_{loop_.get_executor()};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_{
+      loop_.get_executor()};
   std::unique_ptr<Server> server_;
   uint16_t port_ = 0;
   std::thread thread_;
@@ -49,8 +51,9 @@ bool eventually(const std::function<bool()>& condition);
 class Raw {
  public:
   explicit Raw(uint16_t port, int receive_buffer = 0);
-  bool send(std::string_view bytes);           // false when the connection is broken
-  std::string read_for(std::string_view end);  // up to and with `end`, or to the end of the connection
+  bool send(std::string_view bytes);  // false when the connection is broken
+  std::string read_for(
+      std::string_view end);  // up to and with `end`, or to the end of the connection
   std::string read_bytes(size_t n);
   std::string read_all();  // to the end of the connection
   // The next response: head, and the body that its Content-Length announces.

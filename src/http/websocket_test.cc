@@ -20,10 +20,13 @@ using testing::status_of;
 using testing::TestServer;
 
 constexpr std::string_view kHandshake =
-    "GET /ws HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    "GET /ws HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: "
+    "websocket\r\nSec-WebSocket-Version: 13\r\n"
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
-Url url_of(const TestServer& server) { return parse_url("ws://127.0.0.1:" + std::to_string(server.port()) + "/ws").value(); }
+Url url_of(const TestServer& server) {
+  return parse_url("ws://127.0.0.1:" + std::to_string(server.port()) + "/ws").value();
+}
 
 // Sends every message back, and notes how the connection ended.
 struct EchoSocket {
@@ -60,7 +63,8 @@ TEST(WebSocket, CarriesTextAndBinaryBothWays) {
   TestServer server(echo.handler());
   run_alone([&]() -> Awaitable<void> {
     auto socket = (co_await connect_websocket(url_of(server))).value();
-    for (const std::string& data : {std::string(""), std::string("\xC3\xA9"), std::string(200, 'a'), std::string(70'000, 'b'), std::string(1 << 20, 'c')}) {
+    for (const std::string& data : {std::string(""), std::string("\xC3\xA9"), std::string(200, 'a'),
+                                    std::string(70'000, 'b'), std::string(1 << 20, 'c')}) {
       EXPECT_TRUE(co_await socket->send(false, data));
       auto message = co_await socket->read();
       EXPECT_FALSE(message.value().is_binary);
@@ -94,9 +98,12 @@ TEST(WebSocket, SendersQueueInOrder) {
   run_alone([&]() -> Awaitable<void> {
     auto socket = (co_await connect_websocket(url_of(server))).value();
     std::string got;
-    auto sender = [](WebSocket& s, std::string text) -> Awaitable<void> { EXPECT_TRUE(co_await s.send(false, text)); };
+    auto sender = [](WebSocket& s, std::string text) -> Awaitable<void> {
+      EXPECT_TRUE(co_await s.send(false, text));
+    };
     auto loop = co_await boost::asio::this_coro::executor;
-    for (char c = 'a'; c <= 'j'; ++c) spawn(loop, "sender", sender(*socket, std::string(50'000, c)));
+    for (char c = 'a'; c <= 'j'; ++c)
+      spawn(loop, "sender", sender(*socket, std::string(50'000, c)));
     for (int i = 0; i < 10; ++i) got += (co_await socket->read()).value().data[0];
     EXPECT_EQ(got, "abcdefghij");
     co_await socket->close(1000, "");
@@ -121,11 +128,14 @@ TEST(WebSocket, RefusesWhatIsNoHandshakeAndStaysAnHttpConnection) {
   TestServer server(echo.handler());
   Raw raw(server.port());
   for (const char* head : {"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-                           "POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+                           "POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: "
+                           "websocket\r\nSec-WebSocket-Version: 13\r\n"
                            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-                           "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 8\r\n"
+                           "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: "
+                           "websocket\r\nSec-WebSocket-Version: 8\r\n"
                            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-                           "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+                           "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: "
+                           "websocket\r\nSec-WebSocket-Version: 13\r\n"
                            "Sec-WebSocket-Key: short\r\n\r\n"}) {
     raw.send(head);
     EXPECT_EQ(status_of(raw.read_response()), 400) << head;
@@ -146,14 +156,13 @@ TEST(WebSocket, TakesFramesThatCameWithTheHandshake) {
 }
 
 TEST(WebSocket, EndsOnProtocolViolations) {
-  const std::string bad[] = {
-      std::string("\x81\x05Hello", 7),                                          // not masked
-      std::string("\x83\x80\0\0\0\0", 6),                                       // reserved opcode
-      std::string("\xC1\x80\0\0\0\0", 6),                                       // reserved bit
-      std::string("\x81\x81\0\0\0\0\xFF", 7),                                   // text that is not UTF-8
-      std::string("\x80\x80\0\0\0\0", 6),                                       // continuation of nothing
-      std::string("\x89\xFE\0\x7E\0\0\0\0", 8),                                 // a ping of 126 bytes
-      std::string("\x82\xFF\x80\0\0\0\0\0\0\0\0\0\0\0", 14)};                   // 2^63 bytes
+  const std::string bad[] = {std::string("\x81\x05Hello", 7),           // not masked
+                             std::string("\x83\x80\0\0\0\0", 6),        // reserved opcode
+                             std::string("\xC1\x80\0\0\0\0", 6),        // reserved bit
+                             std::string("\x81\x81\0\0\0\0\xFF", 7),    // text that is not UTF-8
+                             std::string("\x80\x80\0\0\0\0", 6),        // continuation of nothing
+                             std::string("\x89\xFE\0\x7E\0\0\0\0", 8),  // a ping of 126 bytes
+                             std::string("\x82\xFF\x80\0\0\0\0\0\0\0\0\0\0\0", 14)};  // 2^63 bytes
   for (const std::string& bytes : bad) {
     EchoSocket echo;
     TestServer server(echo.handler());

@@ -51,8 +51,11 @@ const std::string& ServerState::date() {
   return date_;
 }
 
-ServerConnection::ServerConnection(std::shared_ptr<ServerState> server, Socket socket, std::string peer)
-    : server_(std::move(server)), transport(std::make_shared<Transport>(std::move(socket))), peer_(std::move(peer)) {}
+ServerConnection::ServerConnection(std::shared_ptr<ServerState> server, Socket socket,
+                                   std::string peer)
+    : server_(std::move(server)),
+      transport(std::make_shared<Transport>(std::move(socket))),
+      peer_(std::move(peer)) {}
 
 Awaitable<void> ServerConnection::run() {
   const auto self = shared_from_this();
@@ -69,7 +72,8 @@ Awaitable<void> ServerConnection::turn_away() {
   const Listed listed(server_, self);
   phase_ = Phase::kClosing;
   const size_t limit = server_->config.max_connections;
-  Refusal full{503, Error{Code::kCapacity, "the server has all the connections it may have",
+  Refusal full{503, Error{Code::kCapacity,
+                          "the server has all the connections it may have",
                           {{"limit", std::to_string(limit)}}}};
   co_await refuse(std::move(full));
   co_await linger();
@@ -100,7 +104,8 @@ void ServerConnection::skip_empty_lines() {
 
 Awaitable<Parsed<size_t>> ServerConnection::read_head() {
   const ServerConfig& config = server_->config;
-  HeadScanner scanner(HeadLimits{config.max_header_bytes, config.max_target_bytes, config.max_header_count});
+  HeadScanner scanner(
+      HeadLimits{config.max_header_bytes, config.max_target_bytes, config.max_header_count});
   bool has_begun = false;
   phase_ = Phase::kIdle;
   idle_since_ = Clock::now();
@@ -179,24 +184,30 @@ Awaitable<void> ServerConnection::call_handler(Exchange& exchange) {
   try {
     co_await server_->handler(exchange);
   } catch (const std::exception& e) {
-    log::error("http.handler_failed", {{"method", exchange.request.method}, {"path", exchange.request.path}, {"what", e.what()}});
+    log::error(
+        "http.handler_failed",
+        {{"method", exchange.request.method}, {"path", exchange.request.path}, {"what", e.what()}});
   }
 }
 
 Awaitable<void> ServerConnection::refuse(Refusal refusal) {
-  log::debug("http.refused", {{"peer", peer_}, {"status", refusal.status}, {"why", refusal.error.message}});
+  log::debug("http.refused",
+             {{"peer", peer_}, {"status", refusal.status}, {"why", refusal.error.message}});
   const std::string body = error_body(refusal.error);
-  std::string head = "HTTP/1.1 " + std::to_string(refusal.status) + " " + std::string(reason_phrase(refusal.status)) +
-                     "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
-                     "\r\nDate: " + server_->date() + "\r\nConnection: close\r\n";
+  std::string head =
+      "HTTP/1.1 " + std::to_string(refusal.status) + " " +
+      std::string(reason_phrase(refusal.status)) +
+      "\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
+      "\r\nDate: " + server_->date() + "\r\nConnection: close\r\n";
   if (refusal.status == 503) head += "Retry-After: 1\r\n";
   has_unread_ = true;
   // When this fails the client has gone; the connection ends either way.
   (void)co_await transport->write(server_->config.write_idle_timeout, head, "\r\n", body);
 }
 
-// Closing a socket with unread input makes the kernel send a reset, which can destroy an answer that the client has not read
-// yet. So: end our side, read on until the client has closed, for a short while.
+// Closing a socket with unread input makes the kernel send a reset, which can destroy an answer
+// that the client has not read yet. So: end our side, read on until the client has closed, for a
+// short while.
 Awaitable<void> ServerConnection::linger() {
   transport->shutdown_write();
   buffer_.consume(buffer_.view().size());

@@ -52,7 +52,8 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   friend class ServerExchange;
   enum class Phase { kIdle, kHead, kExchange, kClosing };
 
-  Awaitable<Parsed<size_t>> read_head();  // the length of a complete head, 0 when the client has left
+  Awaitable<Parsed<size_t>>
+  read_head();  // the length of a complete head, 0 when the client has left
   void skip_empty_lines();
   Awaitable<bool> serve_one();  // true when another request may follow
   Awaitable<bool> serve(Request request, std::unique_ptr<BodyDecoder> decoder);
@@ -72,7 +73,8 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   Phase phase_ = Phase::kIdle;
   Deadline idle_since_ = Clock::now();
   bool is_first_ = true;
-  bool has_unread_ = false;  // the client may still be sending: closing at once could destroy our answer
+  bool has_unread_ =
+      false;  // the client may still be sending: closing at once could destroy our answer
   bool is_gone_ = false;
   Notifier gone_;
   std::function<void()> on_gone_;

@@ -29,13 +29,18 @@ std::string status_line(int status) {
   return "HTTP/1.1 " + std::to_string(status) + " " + std::string(reason_phrase(status)) + "\r\n";
 }
 
-tl::unexpected<Error> misuse(std::string what) { return fail(Code::kInternal, "response: " + std::move(what)); }
+tl::unexpected<Error> misuse(std::string what) {
+  return fail(Code::kInternal, "response: " + std::move(what));
+}
 
 }  // namespace
 
 ServerBody::ServerBody(ServerConnection& connection, BodyDecoder& decoder, const Request& request)
-    : connection_(connection), decoder_(decoder), remaining_(request.content_length),
-      must_continue_(request.has_body && !request.is_http10 && request.header("Expect").has_value()) {}
+    : connection_(connection),
+      decoder_(decoder),
+      remaining_(request.content_length),
+      must_continue_(request.has_body && !request.is_http10 &&
+                     request.header("Expect").has_value()) {}
 
 Async<void> ServerBody::send_continue() {
   const bool is_wanted = must_continue_ && connection_.buffer_.empty() && !head_sent_;
@@ -47,7 +52,8 @@ Async<void> ServerBody::send_continue() {
 
 Async<void> ServerBody::receive(Deadline deadline) {
   const auto got = co_await connection_.fill(read_size_, deadline);
-  if (!got && got.error().code == Code::kTimeout) co_return fail(Code::kTimeout, "the body of the request stopped arriving");
+  if (!got && got.error().code == Code::kTimeout)
+    co_return fail(Code::kTimeout, "the body of the request stopped arriving");
   if (!got || *got == 0) {
     connection_.mark_gone();
     co_return fail(Code::kCancelled, "the client went away before the end of its request");
@@ -85,7 +91,8 @@ Async<std::string> ServerBody::read_some(size_t max) {
 
 Async<std::string> ServerBody::read_all(size_t limit) {
   const auto too_large = [limit] {
-    return fail(Code::kPayloadTooLarge, "the body is larger than " + std::to_string(limit) + " bytes",
+    return fail(Code::kPayloadTooLarge,
+                "the body is larger than " + std::to_string(limit) + " bytes",
                 {{"limit", std::to_string(limit)}});
   };
   if (remaining_.value_or(0) > limit) co_return too_large();
@@ -107,7 +114,8 @@ bool ServerBody::is_drainable(bool is_read_out) {
   if (failed_ || must_continue_) return false;
   if (!is_read_out) return true;
   if (remaining_) return *remaining_ <= connection_.server_->config.max_drain_bytes;
-  // How long chunks go on is unknown, and their sender may wait for our answer first: only those that are here count.
+  // How long chunks go on is unknown, and their sender may wait for our answer first: only those
+  // that are here count.
   return discard_received() && decoder_.is_done();
 }
 
@@ -130,12 +138,16 @@ Awaitable<bool> ServerBody::drain() {
   co_return decoder_.is_done();
 }
 
-ServerResponse::ServerResponse(ServerConnection& connection, ServerBody& body, const Request& request, bool keep_alive)
-    : connection_(connection), body_(body), is_head_(request.method == "HEAD"), is_http10_(request.is_http10),
+ServerResponse::ServerResponse(ServerConnection& connection, ServerBody& body,
+                               const Request& request, bool keep_alive)
+    : connection_(connection),
+      body_(body),
+      is_head_(request.method == "HEAD"),
+      is_http10_(request.is_http10),
       keep_alive_(keep_alive) {}
 
-Result<std::string> ServerResponse::head(int status, const Headers& headers, std::string_view framing,
-                                         bool is_whole) {
+Result<std::string> ServerResponse::head(int status, const Headers& headers,
+                                         std::string_view framing, bool is_whole) {
   if (state_ != State::kFresh) return misuse("a head was sent already");
   std::string out = status_line(status);
   bool has_date = false;
@@ -156,19 +168,23 @@ Result<std::string> ServerResponse::head(int status, const Headers& headers, std
 }
 
 Async<void> ServerResponse::put(std::string_view a, std::string_view b, std::string_view c) {
-  auto written = co_await connection_.transport->write(connection_.server_->config.write_idle_timeout, a, b, c);
+  auto written = co_await connection_.transport->write(
+      connection_.server_->config.write_idle_timeout, a, b, c);
   if (written) co_return Result<void>();
   state_ = State::kBroken;
   connection_.mark_gone();
-  if (written.error().code == Code::kTimeout) co_return fail(Code::kTimeout, "the client stopped reading the response");
+  if (written.error().code == Code::kTimeout)
+    co_return fail(Code::kTimeout, "the client stopped reading the response");
   co_return fail(Code::kCancelled, "the client went away before the end of the response");
 }
 
 Async<void> ServerResponse::send(int status, Headers headers, std::string body) {
-  if (find_header(headers, "Content-Length")) co_return misuse("Content-Length is not the handler's in send()");
+  if (find_header(headers, "Content-Length"))
+    co_return misuse("Content-Length is not the handler's in send()");
   framing_ = Framing::kLength;
   std::string framing;
-  if (status != 204 && status >= 200) framing = "Content-Length: " + std::to_string(body.size()) + "\r\n";
+  if (status != 204 && status >= 200)
+    framing = "Content-Length: " + std::to_string(body.size()) + "\r\n";
   GB_CO_TRY(const std::string text, head(status, headers, framing, true));
   state_ = State::kComplete;
   body_.head_sent_ = true;
@@ -184,7 +200,8 @@ Async<void> ServerResponse::begin(int status, Headers headers) {
     remaining_ = static_cast<uint64_t>(*number);
   } else if (omits_body(status)) {
     framing_ = Framing::kLength;
-    if (is_head_ && !is_http10_) framing = "Transfer-Encoding: chunked\r\n";  // what GET would have said
+    if (is_head_ && !is_http10_)
+      framing = "Transfer-Encoding: chunked\r\n";  // what GET would have said
   } else if (is_http10_) {
     framing_ = Framing::kUntilClose;
   } else {
@@ -234,8 +251,9 @@ void ServerResponse::abort() {
   const bool needs_reset = state_ == State::kStreaming && framing_ == Framing::kUntilClose;
   state_ = State::kBroken;
   keep_alive_ = false;
-  // Chunks and a Content-Length show by themselves that something is missing, and an orderly end keeps what was sent. Where
-  // the end of the connection is the end of the body only a reset tells the two apart.
+  // Chunks and a Content-Length show by themselves that something is missing, and an orderly end
+  // keeps what was sent. Where the end of the connection is the end of the body only a reset tells
+  // the two apart.
   if (needs_reset) {
     connection_.transport->reset();
   } else {
@@ -265,7 +283,8 @@ Awaitable<bool> ServerExchange::wait_client_gone(Deadline deadline) {
 }
 
 bool ServerExchange::wants_websocket() const {
-  return header_lists(request.headers, "Connection", "upgrade") && header_lists(request.headers, "Upgrade", "websocket");
+  return header_lists(request.headers, "Connection", "upgrade") &&
+         header_lists(request.headers, "Upgrade", "websocket");
 }
 
 std::string ServerExchange::take_received() {
@@ -278,12 +297,14 @@ Async<std::unique_ptr<WebSocket>> ServerExchange::accept_websocket(WebSocketOpti
   if (writer_.head_sent()) co_return misuse("a head was sent already");
   GB_CO_TRYV(check_handshake(request));
   writer_.taken_over();
-  co_return co_await internal::accept_websocket(connection_.transport, request, take_received(), std::move(options));
+  co_return co_await internal::accept_websocket(connection_.transport, request, take_received(),
+                                                std::move(options));
 }
 
 Async<std::unique_ptr<Stream>> ServerExchange::switch_protocol(int status, Headers headers) {
   GB_CO_TRYV(co_await writer_.switch_head(status, headers));
-  co_return std::make_unique<TransportStream>(connection_.transport, take_received(), std::chrono::milliseconds(0),
+  co_return std::make_unique<TransportStream>(connection_.transport, take_received(),
+                                              std::chrono::milliseconds(0),
                                               connection_.server_->config.write_idle_timeout);
 }
 
@@ -293,13 +314,15 @@ namespace glovebox::http {
 
 Async<void> ResponseWriter::send_error(const Error& error, Headers headers, int status) {
   headers.emplace_back("Content-Type", "application/json");
-  const bool is_busy = error.code == Code::kCapacity || error.code == Code::kRateLimited || error.code == Code::kUnavailable;
+  const bool is_busy = error.code == Code::kCapacity || error.code == Code::kRateLimited ||
+                       error.code == Code::kUnavailable;
   if (is_busy && !find_header(headers, "Retry-After")) {
     const auto after = error.details.find("retry_after");
     headers.emplace_back("Retry-After", after == error.details.end() ? "1" : after->second);
   }
   std::string body = error_body(error);
-  co_return co_await send(status != 0 ? status : info(error.code).http_status, std::move(headers), std::move(body));
+  co_return co_await send(status != 0 ? status : info(error.code).http_status, std::move(headers),
+                          std::move(body));
 }
 
 }  // namespace glovebox::http

@@ -15,8 +15,9 @@ class ServerBody final : public BodyReader {
   Async<std::string> read_all(size_t limit) override;
 
   bool is_done() const { return decoder_.is_done(); }
-  // Whether the next request can be found behind this body, as far as is known when a head is sent. With `is_read_out`
-  // nobody reads the body after this, so what is here is skipped; otherwise the handler may read while it answers.
+  // Whether the next request can be found behind this body, as far as is known when a head is sent.
+  // With `is_read_out` nobody reads the body after this, so what is here is skipped; otherwise the
+  // handler may read while it answers.
   bool is_drainable(bool is_read_out);
   // Reads what the handler left; true when the next request starts behind it.
   Awaitable<bool> drain();
@@ -38,7 +39,8 @@ class ServerBody final : public BodyReader {
 
 class ServerResponse final : public ResponseWriter {
  public:
-  ServerResponse(ServerConnection& connection, ServerBody& body, const Request& request, bool keep_alive);
+  ServerResponse(ServerConnection& connection, ServerBody& body, const Request& request,
+                 bool keep_alive);
   Async<void> send(int status, Headers headers, std::string body) override;
   Async<void> begin(int status, Headers headers) override;
   Async<void> write(std::string_view data) override;
@@ -57,7 +59,8 @@ class ServerResponse final : public ResponseWriter {
   enum class State { kFresh, kStreaming, kComplete, kBroken, kTakenOver };
   enum class Framing { kLength, kChunked, kUntilClose };
 
-  Result<std::string> head(int status, const Headers& headers, std::string_view framing, bool is_whole);
+  Result<std::string> head(int status, const Headers& headers, std::string_view framing,
+                           bool is_whole);
   Async<void> put(std::string_view a, std::string_view b = {}, std::string_view c = {});
   bool omits_body(int status) const { return is_head_ || status == 204 || status == 304; }
 

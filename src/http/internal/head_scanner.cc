@@ -27,20 +27,23 @@ bool is_token_char(char c) {
 Parsed<size_t> HeadScanner::scan(std::string_view bytes) {
   while (scanned_ < bytes.size()) {
     const size_t stop = std::min(bytes.size(), limits_.max_bytes);
-    const size_t at = bytes.find_first_of(std::string_view("\n\0", 2), scanned_);
-    if (at >= stop) {
+    const size_t at = std::min(bytes.find('\n', scanned_), stop);
+    if (bytes.substr(scanned_, at - scanned_).find('\0') != bytes.npos) {
+      return malformed("the head holds a NUL byte");
+    }
+    if (at == stop) {
       scanned_ = stop;
       break;
     }
-    if (bytes[at] == '\0') return malformed("the head holds a NUL byte");
     auto is_end = end_line(bytes, at);
     if (!is_end) return tl::unexpected<Refusal>(std::move(is_end).error());
     scanned_ = line_start_ = at + 1;
     if (*is_end) return at + 1;
   }
   if (lines_ == 0 && scanned_ - line_start_ > limits_.max_target_bytes + kRequestLineRest) {
-    return refuse(414, Code::kPayloadTooLarge,
-                  "the request target is longer than " + std::to_string(limits_.max_target_bytes) + " bytes");
+    return refuse(
+        414, Code::kPayloadTooLarge,
+        "the request target is longer than " + std::to_string(limits_.max_target_bytes) + " bytes");
   }
   if (scanned_ >= limits_.max_bytes) {
     return refuse(431, Code::kPayloadTooLarge,
@@ -58,13 +61,16 @@ Parsed<bool> HeadScanner::end_line(std::string_view bytes, size_t line_feed) {
   if (line.find('\r') != line.npos) return malformed("a line of the head holds a CR");
   if (line.empty() && lines_ > 0) return true;
   if (line.empty()) return malformed("the request line is empty");
-  if (lines_ > 0 && (line[0] == ' ' || line[0] == '\t')) return malformed("a header is folded over two lines");
+  if (lines_ > 0 && (line[0] == ' ' || line[0] == '\t'))
+    return malformed("a header is folded over two lines");
   if (lines_ == 0 && line.size() > limits_.max_target_bytes + kRequestLineRest) {
-    return refuse(414, Code::kPayloadTooLarge,
-                  "the request target is longer than " + std::to_string(limits_.max_target_bytes) + " bytes");
+    return refuse(
+        414, Code::kPayloadTooLarge,
+        "the request target is longer than " + std::to_string(limits_.max_target_bytes) + " bytes");
   }
   if (++lines_ > limits_.max_count + 1) {
-    return refuse(431, Code::kPayloadTooLarge, "more than " + std::to_string(limits_.max_count) + " headers");
+    return refuse(431, Code::kPayloadTooLarge,
+                  "more than " + std::to_string(limits_.max_count) + " headers");
   }
   return false;
 }

@@ -19,8 +19,10 @@ namespace {
 constexpr std::string_view kUnixPrefix = "unix:";
 
 tl::unexpected<Error> bad_address(std::string_view text) {
-  return fail(Code::kInvalidArgument, std::string(text) + ": is not an address; use 127.0.0.1:7070, [::1]:7070 or unix:/path",
-              {{"field", "listen"}});
+  return fail(
+      Code::kInvalidArgument,
+      std::string(text) + ": is not an address; use 127.0.0.1:7070, [::1]:7070 or unix:/path",
+      {{"field", "listen"}});
 }
 
 Result<Address> unix_address(std::string_view path) {
@@ -44,8 +46,10 @@ bool is_served(const Address& address) {
 Result<void> clear_stale(const Address& address) {
   struct stat info;
   if (::lstat(address.unix_path.c_str(), &info) != 0) return {};
-  if (!S_ISSOCK(info.st_mode)) return fail(Code::kAlreadyExists, address.unix_path + ": exists and is no socket");
-  if (is_served(address)) return fail(Code::kAlreadyExists, address.unix_path + ": another process listens here");
+  if (!S_ISSOCK(info.st_mode))
+    return fail(Code::kAlreadyExists, address.unix_path + ": exists and is no socket");
+  if (is_served(address))
+    return fail(Code::kAlreadyExists, address.unix_path + ": another process listens here");
   if (::unlink(address.unix_path.c_str()) != 0) return fail_errno(address.unix_path);
   return {};
 }
@@ -70,7 +74,8 @@ Result<Address> parse_address(std::string_view text) {
     return out;
   }
   if (host.size() < 2 || host.front() != '[' || host.back() != ']') return bad_address(text);
-  if (::inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &v6.sin6_addr) != 1) return bad_address(text);
+  if (::inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &v6.sin6_addr) != 1)
+    return bad_address(text);
   v6.sin6_family = AF_INET6;
   v6.sin6_port = htons(static_cast<uint16_t>(*port));
   out.size = sizeof v6;
@@ -109,7 +114,8 @@ Result<ListenSocket> ListenSocket::open(const Address& address, int unix_mode) {
     return fail_errno("bind " + name);
   }
   ListenSocket socket(std::move(fd), family, address.unix_path);
-  if (family == AF_UNIX && ::chmod(address.unix_path.c_str(), static_cast<mode_t>(unix_mode)) != 0) {
+  if (family == AF_UNIX &&
+      ::chmod(address.unix_path.c_str(), static_cast<mode_t>(unix_mode)) != 0) {
     return fail_errno("chmod " + name);
   }
   if (::listen(socket.fd(), 1024) != 0) return fail_errno("listen " + name);

@@ -11,7 +11,8 @@
 
 namespace glovebox::http::internal {
 
-// A socket address, parsed from "127.0.0.1:80", "[::1]:80", "localhost:80" or "unix:/path". Names are not resolved.
+// A socket address, parsed from "127.0.0.1:80", "[::1]:80", "localhost:80" or "unix:/path". Names
+// are not resolved.
 struct Address {
   sockaddr_storage storage{};
   socklen_t size = 0;
@@ -36,7 +37,8 @@ class ListenSocket {
   std::string text() const;
 
  private:
-  ListenSocket(UniqueFd fd, int family, std::string path) : fd_(std::move(fd)), family_(family), path_(std::move(path)) {}
+  ListenSocket(UniqueFd fd, int family, std::string path)
+      : fd_(std::move(fd)), family_(family), path_(std::move(path)) {}
   UniqueFd fd_;
   int family_;
   std::string path_;

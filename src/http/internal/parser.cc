@@ -18,7 +18,9 @@ using beast::string_view;
 // A chunk's size line with its extensions, or the trailer, may be this long.
 constexpr size_t kMaxChunkHeaderBytes = 16 << 10;
 
-std::string str(string_view s) { return std::string(s.data(), s.size()); }
+std::string str(string_view s) {
+  return std::string(s.data(), s.size());
+}
 
 struct StartLine {
   std::string method, target;
@@ -55,7 +57,8 @@ class Decoder final : public beast::http::basic_parser<IsRequest>, public BodyDe
     const size_t used = this->put(boost::asio::const_buffer(in.data(), in.size()), ec);
     out_ = nullptr;
     if (!ec || ec == beast::http::error::need_buffer) return used;
-    if (ec != beast::http::error::need_more) return fail(Code::kInvalidArgument, "broken body: " + ec.message());
+    if (ec != beast::http::error::need_more)
+      return fail(Code::kInvalidArgument, "broken body: " + ec.message());
     if (in.size() - used > kMaxChunkHeaderBytes) {
       return fail(Code::kInvalidArgument, "broken body: a chunk header or trailer is too long");
     }
@@ -83,8 +86,10 @@ class Decoder final : public beast::http::basic_parser<IsRequest>, public BodyDe
     line_->status = status;
     line_->version = version;
   }
-  void on_field_impl(beast::http::field, string_view name, string_view value, error_code&) override {
-    if (headers_) headers_->emplace_back(str(name), str(value));  // null: a trailer, which nobody reads
+  void on_field_impl(beast::http::field, string_view name, string_view value,
+                     error_code&) override {
+    if (headers_)
+      headers_->emplace_back(str(name), str(value));  // null: a trailer, which nobody reads
   }
   void on_header_impl(error_code&) override {}
   void on_body_init_impl(const boost::optional<std::uint64_t>&, error_code&) override {}
@@ -120,14 +125,15 @@ tl::unexpected<Refusal> malformed(std::string message) {
 bool is_other_version(std::string_view head) {
   const std::string_view line = head.substr(0, head.find('\r'));
   const size_t at = line.rfind(" HTTP/");
-  if (at == line.npos || line.size() != at + 9 || std::count(line.begin(), line.end(), ' ') != 2) return false;
+  if (at == line.npos || line.size() != at + 9 || std::count(line.begin(), line.end(), ' ') != 2)
+    return false;
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   return is_digit(line[at + 6]) && line[at + 7] == '.' && is_digit(line[at + 8]);
 }
 
 size_t count(const Headers& headers, std::string_view name) {
-  return static_cast<size_t>(std::count_if(headers.begin(), headers.end(),
-                                           [&](const auto& h) { return same_name(h.first, name); }));
+  return static_cast<size_t>(std::count_if(
+      headers.begin(), headers.end(), [&](const auto& h) { return same_name(h.first, name); }));
 }
 
 // What decides where a message ends must have exactly one reading (RFC 9112, 6.3 and 11.2).
@@ -166,7 +172,8 @@ Parsed<void> split_target(Request& request) {
     const auto byte = static_cast<unsigned char>(c);
     return byte > 0x20 && byte != 0x7F;
   });
-  if (!is_printable || rest.find('#') != rest.npos) return malformed("the request target is malformed");
+  if (!is_printable || rest.find('#') != rest.npos)
+    return malformed("the request target is malformed");
   if (request.method == "CONNECT" || (request.method == "OPTIONS" && rest == "*")) {
     request.path = rest;
     return {};
@@ -198,7 +205,8 @@ Parsed<void> complete_request(Request& request) {
     if (!number) return malformed("Content-Length is too large");
     request.content_length = static_cast<uint64_t>(*number);
   }
-  request.has_body = request.content_length.value_or(0) > 0 || request.header("Transfer-Encoding").has_value();
+  request.has_body =
+      request.content_length.value_or(0) > 0 || request.header("Transfer-Encoding").has_value();
   return {};
 }
 
@@ -216,7 +224,8 @@ Parsed<std::unique_ptr<BodyDecoder>> parse_request_head(std::string_view head, R
     return refuse(505, Code::kUnsupported, "only HTTP/1.0 and HTTP/1.1 are spoken here");
   }
   if (ec) return malformed("malformed request: " + ec.message());
-  if (auto checked = complete_request(out); !checked) return tl::unexpected<Refusal>(checked.error());
+  if (auto checked = complete_request(out); !checked)
+    return tl::unexpected<Refusal>(checked.error());
   return decoder;
 }
 

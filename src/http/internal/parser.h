@@ -26,8 +26,8 @@ struct HeadLimits {
   size_t max_count;
 };
 
-// Finds the end of a head while its bytes come in, and refuses what parsers disagree about (bare LF, NUL, folded lines):
-// such disagreement is how requests are smuggled past a proxy.
+// Finds the end of a head while its bytes come in, and refuses what parsers disagree about (bare
+// LF, NUL, folded lines): such disagreement is how requests are smuggled past a proxy.
 class HeadScanner {
  public:
   explicit HeadScanner(const HeadLimits& limits) : limits_(limits) {}
@@ -47,8 +47,9 @@ class HeadScanner {
 class BodyDecoder {
  public:
   virtual ~BodyDecoder() = default;
-  // Consumes from `in` and appends at most `room` decoded bytes to `out`; the number of bytes consumed. It may consume
-  // nothing: then it needs more input than `in` holds, or `room` is 0. kInvalidArgument when the framing is broken.
+  // Consumes from `in` and appends at most `room` decoded bytes to `out`; the number of bytes
+  // consumed. It may consume nothing: then it needs more input than `in` holds, or `room` is 0.
+  // kInvalidArgument when the framing is broken.
   virtual Result<size_t> decode(std::string_view in, std::string& out, size_t room) = 0;
   // The stream has ended: kInvalidArgument when the body is not complete.
   virtual Result<void> end_of_stream() = 0;
@@ -60,7 +61,8 @@ class BodyDecoder {
 // `head` is what HeadScanner found complete.
 Parsed<std::unique_ptr<BodyDecoder>> parse_request_head(std::string_view head, Request& out);
 // `is_bodiless`: the answer to HEAD. kCorrupt when it is no HTTP/1.x head.
-Result<std::unique_ptr<BodyDecoder>> parse_response_head(std::string_view head, bool is_bodiless, ResponseHead& out);
+Result<std::unique_ptr<BodyDecoder>> parse_response_head(std::string_view head, bool is_bodiless,
+                                                         ResponseHead& out);
 
 // A header name that is a token, and a value without control characters.
 bool is_valid_header(std::string_view name, std::string_view value);

@@ -32,7 +32,9 @@ bool is_empty(const std::array<iovec, 3>& pieces) {
   return std::all_of(pieces.begin(), pieces.end(), [](const iovec& p) { return p.iov_len == 0; });
 }
 
-iovec piece_of(std::string_view text) { return {const_cast<char*>(text.data()), text.size()}; }
+iovec piece_of(std::string_view text) {
+  return {const_cast<char*>(text.data()), text.size()};
+}
 
 }  // namespace
 
@@ -147,7 +149,8 @@ struct Ticker::State {
   }
 };
 
-Ticker::Ticker(const Executor& executor, std::chrono::milliseconds interval, std::function<void()> tick)
+Ticker::Ticker(const Executor& executor, std::chrono::milliseconds interval,
+               std::function<void()> tick)
     : state_(std::make_shared<State>(executor, interval, std::move(tick))) {
   State::arm(state_);
 }

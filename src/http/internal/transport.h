@@ -19,23 +19,23 @@ namespace glovebox::http::internal {
 using Socket = boost::asio::generic::stream_protocol::socket;  // TCP or Unix
 inline constexpr Deadline kNever = Deadline::max();
 
-// A connected socket whose waits have deadlines. Somebody must call check() now and then (a Ticker): one timer for many
-// waits, instead of one armed and cancelled for each.
+// A connected socket whose waits have deadlines. Somebody must call check() now and then (a
+// Ticker): one timer for many waits, instead of one armed and cancelled for each.
 class Transport {
  public:
   explicit Transport(Socket socket);
 
-  // At least one byte, or 0 at the end of the stream. kTimeout at the deadline, after which the socket is still usable;
-  // kCancelled when the peer reset the connection or it was cut.
+  // At least one byte, or 0 at the end of the stream. kTimeout at the deadline, after which the
+  // socket is still usable; kCancelled when the peer reset the connection or it was cut.
   Async<size_t> read_some(char* data, size_t size, Deadline deadline);
-  // Writes all the pieces. kTimeout when the kernel takes nothing for `idle`. Tries without suspending first, and yields to
-  // the loop once in a megabyte.
+  // Writes all the pieces. kTimeout when the kernel takes nothing for `idle`. Tries without
+  // suspending first, and yields to the loop once in a megabyte.
   Async<void> write(std::chrono::milliseconds idle, std::string_view a, std::string_view b = {},
                     std::string_view c = {});
 
   void check(Deadline now);  // ends waits that are over
   void shutdown_write();
-  void cut();  // ends everything, now; the descriptor is closed with the object
+  void cut();    // ends everything, now; the descriptor is closed with the object
   void reset();  // as cut(), and the peer gets a reset (RST) instead of an orderly end
   bool is_cut() const { return is_cut_; }
   Socket& socket() { return socket_; }
@@ -69,7 +69,10 @@ class TransportStream final : public Stream {
  public:
   TransportStream(std::shared_ptr<Transport> transport, std::string prefix,
                   std::chrono::milliseconds read_idle, std::chrono::milliseconds write_idle)
-      : transport_(std::move(transport)), prefix_(std::move(prefix)), read_idle_(read_idle), write_idle_(write_idle) {}
+      : transport_(std::move(transport)),
+        prefix_(std::move(prefix)),
+        read_idle_(read_idle),
+        write_idle_(write_idle) {}
   Async<size_t> read_some(char* data, size_t size) override;
   Async<void> write(std::string_view data) override { return transport_->write(write_idle_, data); }
   void shutdown_write() override { transport_->shutdown_write(); }
