@@ -11,6 +11,7 @@ namespace {
 constexpr std::string_view kDefaultPath =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 constexpr size_t kMaxIdBytes = 64;
+constexpr size_t kMaxStringBytes = 128 * 1024;  // Linux: MAX_ARG_STRLEN, with its NUL; gVisor names the error differently
 constexpr int64_t kMaxMillis = 366ll * 24 * 3600 * 1000;
 
 Result<std::vector<std::string>> parse_argv(const json::object& object) {
@@ -131,6 +132,12 @@ Result<ExecRequest> parse_exec(const json::object& object, const ExecDefaults& d
   add_user_defaults(env, request, term_given ? env["TERM"] : term);
   request.candidates = program_candidates(request.argv[0], env["PATH"]);
   for (const auto& [name, value] : env) request.env.push_back(name + "=" + value);
+  for (const auto* strings : {&request.argv, &request.env}) {
+    for (const std::string& text : *strings) {
+      if (text.size() < kMaxStringBytes) continue;
+      return fail(Code::kArgumentsTooLong, "an argument or environment variable has 128 KiB or more");
+    }
+  }
   apply_limits(defaults, request);
   return request;
 }

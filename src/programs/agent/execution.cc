@@ -464,7 +464,8 @@ void Execution::acknowledge_stdin() {
 }
 
 void Execution::on_resize(uint16_t columns, uint16_t rows) {
-  if (out_.is_pty() && out_.is_open()) resize_pty(out_.fd(), columns, rows);
+  if (!out_.is_pty() || !out_.is_open()) return;
+  if (!resize_pty(out_.fd(), columns, rows)) signal(SIGWINCH, true);  // ignored by all who do not ask for it
 }
 
 void Execution::signal(int number, bool tree) {

@@ -26,7 +26,10 @@ Result<void> must_be_regular(const std::string& path, const struct stat& st) {
 
 FileWriter::~FileWriter() {
   if (committed_) return;
-  if (!temporary_.empty()) ::unlinkat(directory_.get(), temporary_.c_str(), 0);
+  if (!temporary_.empty() && ::unlinkat(directory_.get(), temporary_.c_str(), 0) != 0) {
+    const AsRootForAMoment root;  // it has got its owner already, and the directory is sticky
+    ::unlinkat(directory_.get(), temporary_.c_str(), 0);
+  }
   if (!appending_ || !file_) return;
   struct stat st;
   const bool only_ours = ::fstat(file_.get(), &st) == 0 &&
@@ -119,14 +122,29 @@ Result<void> FileWriter::put_in_place() {
   const std::string name = base_name(path_);
   const int at = directory_.get();
   if (!exclusive_) {
-    if (::renameat(at, temporary_.c_str(), at, name.c_str()) != 0) return fail_errno(path_);
-    return {};
+    if (::renameat(at, temporary_.c_str(), at, name.c_str()) == 0) return {};
+    return errno == EPERM || errno == EACCES ? replace_foreign() : fail_errno(path_);
   }
   if (::syscall(SYS_renameat2, at, temporary_.c_str(), at, name.c_str(), kNoReplace) == 0) return {};
   if (errno != EINVAL && errno != ENOSYS) return fail_errno(path_);
   // A file system without it: a hard link never replaces either.
   if (::linkat(at, temporary_.c_str(), at, name.c_str(), 0) != 0) return fail_errno(path_);
   ::unlinkat(at, temporary_.c_str(), 0);
+  return {};
+}
+
+// In a sticky directory (/tmp) nobody may rename over another user's file, though writing into it was allowed, which
+// check_existing() has asked. If it still is that file, the outcome is the same.
+Result<void> FileWriter::replace_foreign() {
+  const int error = errno;
+  const std::string name = base_name(path_);
+  struct stat now;
+  const bool same = exists_ && existing_.st_uid != user_.uid &&
+                    ::fstatat(directory_.get(), name.c_str(), &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+                    now.st_ino == existing_.st_ino && now.st_dev == existing_.st_dev;
+  if (!same) return fail_errno(path_, error);
+  const AsRootForAMoment root;
+  if (::renameat(directory_.get(), temporary_.c_str(), directory_.get(), name.c_str()) != 0) return fail_errno(path_);
   return {};
 }
 

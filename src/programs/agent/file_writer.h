@@ -30,6 +30,7 @@ class FileWriter {
   Result<void> check_existing(bool exclusive);
   Result<void> set_attributes();
   Result<void> put_in_place();
+  Result<void> replace_foreign();
 
   const std::string path_;
   const User& user_;

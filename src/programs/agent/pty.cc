@@ -42,11 +42,13 @@ Result<Pty> open_pty(const User& user, uint16_t columns, uint16_t rows) {
   return pty;
 }
 
-void resize_pty(int master, uint16_t columns, uint16_t rows) {
+bool resize_pty(int master, uint16_t columns, uint16_t rows) {
   winsize size = {};
   size.ws_col = columns;
   size.ws_row = rows;
   ::ioctl(master, TIOCSWINSZ, &size);
+  pid_t group = 0;
+  return ::ioctl(master, TIOCGPGRP, &group) == 0;
 }
 
 char pty_eof_character(int master) {

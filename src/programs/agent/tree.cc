@@ -12,13 +12,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
+#include <set>
 
+#include "base/result.h"
 #include "base/unique_fd.h"
 #include "programs/agent/worker_thread.h"
 
 namespace glovebox::agent {
 namespace {
+
+constexpr int kQuickPasses = 8;
 
 // One pass over the direct children as the kernel lists them: far faster than all of /proc, so that even a chain of processes
 // that each fork and exit at once is caught as soon as it falls to the supervisor. Not on every kernel.
@@ -38,6 +41,21 @@ void kill_direct_children(pid_t supervisor) {
     if (end == at || *end != ' ') break;
     if (pid > 1) ::kill(static_cast<pid_t>(pid), SIGKILL);
     at = end + 1;
+  }
+}
+
+// A group belongs to one session, and every session of a tree was made inside it, so a whole group can go at once. That beats
+// signalling one by one: the kernel lets no fork slip between its members.
+void kill_round(const std::vector<Process>& victims) {
+  const pid_t own_group = ::getpgrp();  // a child has it until its setsid()
+  std::set<pid_t> groups;
+  for (const Process& process : victims) {
+    if (process.state == 'Z') continue;
+    if (process.group > 1 && process.group != own_group) {
+      if (groups.insert(process.group).second) ::kill(-process.group, SIGKILL);
+    } else {
+      signal_process(process, SIGKILL);
+    }
   }
 }
 
@@ -61,8 +79,8 @@ std::optional<Process> read_process(pid_t pid) {
   process.pid = pid;
   unsigned long long start = 0;
   if (after_name == nullptr ||
-      std::sscanf(after_name + 1, " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
-                  &process.state, &process.parent, &start) != 3) {
+      std::sscanf(after_name + 1, " %c %d %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
+                  &process.state, &process.parent, &process.group, &start) != 4) {
     return std::nullopt;
   }
   process.start_ticks = start;
@@ -137,13 +155,15 @@ void Killer::kill_tree(Supervisor& supervisor, std::function<void(bool)> done) {
 bool Killer::work(Job& job) {
   Supervisor& supervisor = *job.supervisor;
   if (is_empty(supervisor)) return true;
-  if (job.until_empty) kill_direct_children(supervisor.pid);
-  for (const Process& process : descendants(all_processes(), supervisor.pid)) {
-    if (process.state == 'Z') continue;
-    signal_process(process, job.signal);
-    if (job.until_empty && is_empty(supervisor)) return true;
+  if (!job.until_empty) {
+    for (const Process& process : descendants(all_processes(), supervisor.pid)) {
+      if (process.state != 'Z') signal_process(process, job.signal);
+    }
+    return true;
   }
-  if (!job.until_empty) return true;
+  for (int i = 0; i < kQuickPasses && !is_empty(supervisor); ++i) kill_direct_children(supervisor.pid);
+  if (is_empty(supervisor)) return true;
+  kill_round(descendants(all_processes(), supervisor.pid));
   if (job.done && std::chrono::steady_clock::now() > job.give_up) {
     loop_.post([done = std::exchange(job.done, nullptr)] { done(false); });
   }

@@ -22,6 +22,7 @@ namespace glovebox::agent {
 struct Process {
   pid_t pid = 0;
   pid_t parent = 0;
+  pid_t group = 0;
   char state = '?';
   uint64_t start_ticks = 0;
 };
