@@ -34,8 +34,8 @@ class BodyReader {
 
 // The response of one request. One coroutine at a time. Errors: kCancelled when the client went
 // away, kTimeout when it took nothing for write_idle_timeout, kInternal for a wrong use; after an
-// error the connection is not used again. Headers must not name Connection, Transfer-Encoding, Date
-// or (with send) Content-Length: those are set here.
+// error the connection is not used again. Headers must not name Connection, Transfer-Encoding or
+// (with send) Content-Length: those are set here. Date is added unless it is named.
 class ResponseWriter {
  public:
   virtual ~ResponseWriter() = default;
