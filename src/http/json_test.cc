@@ -151,6 +151,14 @@ TEST(JsonReader, ReadsValuesAndDefaults) {
   EXPECT_TRUE(r.done());
 }
 
+TEST(JsonReader, IntegersKeepAll64Bits) {
+  const auto value = parse(R"({"a":9223372036854775807,"b":-9223372036854775808,"c":1e16})").value();
+  Reader r(value);
+  EXPECT_EQ(r.integer("a").required().value(), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(r.integer("b").required().value(), std::numeric_limits<int64_t>::min());
+  EXPECT_FALSE(r.integer("c").required());  // a double that does not say which integer it is
+}
+
 TEST(JsonReader, RefusesUnknownFieldsAndListsTheKnown) {
   const auto value = parse(R"({"template":"base","tmeout_ms":1})").value();
   Reader r(value);
