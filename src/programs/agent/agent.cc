@@ -178,6 +178,7 @@ void Agent::on_hello(Inbox::Message& message) {
   inbox_.forget_parts();
   channels_.clear();
   for (auto& [id, execution] : executions_) execution->detach();
+  std::erase_if(executions_, [](const auto& entry) { return entry.second->is_done(); });
   requests_.restart(outbox_.restart(channel::sync_mark(*nonce)));
   apply_hello(*hello);
   outbox_.send(0, Type::kHelloOk, hello_answer());
@@ -224,6 +225,8 @@ Result<void> Agent::start_execution(uint32_t channel, const json::object& object
     return fail(Code::kCapacity, "4096 executions are known already");
   }
   GB_TRY(ExecRequest request, parse_exec(object, defaults_, users_));
+  auto known = executions_.find(request.id);
+  if (known != executions_.end() && known->second->is_done()) remove_execution(request.id);
   if (executions_.contains(request.id)) return fail(Code::kAlreadyExists, "execution " + request.id);
   auto execution = std::make_unique<Execution>(services_, std::move(request));
   GB_TRYV(execution->start(channel));
@@ -236,7 +239,7 @@ void Agent::on_attach(uint32_t channel, const Inbox::Message& message) {
   const auto object = parse_object(message.payload);
   const auto id = object ? text_field(*object, "id") : fail(object.error());
   auto found = id ? executions_.find(*id) : executions_.end();
-  if (found == executions_.end()) {
+  if (found == executions_.end() || found->second->is_done()) {
     const Error error{Code::kExecutionNotFound, "no such execution", {}};
     return outbox_.send(channel, Type::kFailed, failed_payload(error));
   }

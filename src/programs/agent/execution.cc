@@ -275,13 +275,16 @@ json::object Execution::summary() const {
 
 void Execution::on_forget() {
   forgotten_ = true;
+  pump();
   remove_if_done();
 }
 
 void Execution::remove_if_done() {
-  if (!gone_ || !forgotten_ || stage_ != Stage::kEnded) return;
-  if (channel_ != 0 && !gone_sent_) return;
-  services_.on_removable(request_.id);
+  if (!is_done() || removal_posted_) return;
+  removal_posted_ = true;  // later: callers up the stack are still using us
+  services_.loop.post([&services = services_, id = request_.id, alive = alive_] {
+    if (*alive) services.on_removable(id);
+  });
 }
 
 // ---- The agent as the supervisor's stand-in ----
@@ -360,9 +363,10 @@ void Execution::pump() {
   if (stage_ != Stage::kEnded) return;
   if (!exit_sent_) services_.outbox.send(channel_, Type::kExited, to_text(exit_record()));
   exit_sent_ = true;
-  if (gone_ && !gone_sent_) {
+  if (gone_ && forgotten_ && !gone_sent_) {
     gone_sent_ = true;
     services_.outbox.send(channel_, Type::kGone);
+    remove_if_done();
   }
 }
 

@@ -24,7 +24,7 @@ struct ExecutionServices {
   Supervisors& supervisors;
   Killer& killer;
   int dev_null;
-  std::function<void(const std::string& id)> on_removable;  // called last: the execution may be destroyed in it
+  std::function<void(const std::string& id)> on_removable;  // the execution is destroyed in it
 };
 
 // One execution, from EXEC until it is gone and forgotten. Loop thread.
@@ -57,6 +57,8 @@ class Execution {
   enum class Outcome { kExited, kTimedOut, kKilledByCaller };
   void kill(Outcome reason);
 
+  // The daemon has the last frame, or nobody wants one: it will be removed in a moment.
+  bool is_done() const { return gone_ && forgotten_ && stage_ == Stage::kEnded && (channel_ == 0 || gone_sent_); }
   const std::string& id() const { return request_.id; }
   uint32_t channel() const { return channel_; }
   pid_t main_pid() const { return main_pid_; }
@@ -112,11 +114,11 @@ class Execution {
   Outcome outcome_ = Outcome::kExited;
   bool kill_started_ = false, kill_gave_up_ = false;
   bool main_ended_ = false, gone_ = false, forgotten_ = false;
-  bool exit_sent_ = false, gone_sent_ = false;
+  bool exit_sent_ = false, gone_sent_ = false, removal_posted_ = false;
   int status_ = 0;
   struct rusage usage_ = {};
   bool had_children_ = false;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // callbacks of the killer may outlive us
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // posted work may outlive us
 };
 
 }  // namespace glovebox::agent

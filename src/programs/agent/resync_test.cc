@@ -23,7 +23,7 @@ TEST_P(ResyncTest, PingIsEchoed) {
 TEST_P(ResyncTest, ANewDaemonFindsEveryExecutionAndEveryUnacknowledgedByte) {
   agent().exec({{"id", "live"}, {"command", "echo one; read x; echo two; exit 6"}, {"stdin", true}});
   const uint32_t ended = agent().exec({{"id", "over"}, {"command", "printf 0123456789; exit 5"}});
-  while (agent().receive(ended).type != Type::kGone) {
+  while (agent().receive(ended).type != Type::kExited) {
   }
   agent().send(ended, Type::kAck, channel::stream_header(channel::kStdout, 4));
   const json::object answer = agent().hello();
@@ -45,8 +45,8 @@ TEST_P(ResyncTest, ANewDaemonFindsEveryExecutionAndEveryUnacknowledgedByte) {
   EXPECT_EQ(channel::get_u64(output.payload.data() + 8), 6u);
   EXPECT_EQ(output.payload.substr(channel::kStreamHeaderBytes), "6789");
   EXPECT_EQ(agent().receive_json(over, Type::kExited).at("code").as_int64(), 5);
-  EXPECT_EQ(static_cast<int>(agent().receive(over).type), static_cast<int>(Type::kGone));
-  agent().send(over, Type::kForget);
+  EXPECT_FALSE(agent().receive_within(over, milliseconds(50)));  // kept until the daemon has recorded the end
+  agent().forget_until_gone(over);
 
   const uint32_t live = agent().next_channel();
   agent().send(live, Type::kAttach, json::object{{"id", "live"}, {"stdout", 0}, {"stderr", 0}});
@@ -108,7 +108,7 @@ TEST_P(ResyncTest, ATreeThatOutlivesItsMainProcessIsStillKilledByANewDaemon) {
   agent().send(second, Type::kAttach, json::object{{"id", "bg"}, {"stdout", 0}, {"stderr", 0}});
   EXPECT_TRUE(agent().receive_json(second, Type::kExited).at("children").as_bool());
   agent().kill(second);
-  EXPECT_EQ(static_cast<int>(agent().receive(second).type), static_cast<int>(Type::kGone));
+  agent().forget_until_gone(second);
   EXPECT_TRUE(agent().pids().empty());
 }
 

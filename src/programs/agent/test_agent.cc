@@ -306,6 +306,11 @@ ExecOutcome TestAgent::finish(uint32_t channel, bool until_gone, size_t read_bef
   }
 }
 
+void TestAgent::forget_until_gone(uint32_t channel) {
+  send(channel, Type::kForget);
+  EXPECT_EQ(static_cast<int>(receive(channel).type), static_cast<int>(Type::kGone));
+}
+
 void TestAgent::kill(uint32_t channel, const char* reason) {
   send(channel, Type::kKill, json::object{{"reason", reason}});
 }

@@ -63,6 +63,7 @@ class TestAgent {
   ExecOutcome finish(uint32_t channel, bool until_gone = true, size_t read_before = 0);
   ExecOutcome run(json::object request) { return finish(exec(std::move(request))); }
   ExecOutcome sh(const std::string& command) { return run({{"command", command}}); }
+  void forget_until_gone(uint32_t channel);  // fails the test when another frame comes
   void kill(uint32_t channel, const char* reason = "killed_by_caller");
 
   // ---- Requests ----
