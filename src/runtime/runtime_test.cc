@@ -403,7 +403,8 @@ TEST_P(RuntimeTest, IsAdoptedAfterTheDaemonWasKilledUnderLoad) {
     std::string record_path = host_->config().data_dir + "/record-" + std::to_string(round);
     pid_t daemon = ::fork();
     if (daemon == 0) run_daemon(*host_, GetParam(), spec, record_path);
-    for (auto end = Clock::now() + 60s; !sys::exists(record_path) && Clock::now() < end;) std::this_thread::sleep_for(1ms);
+    for (auto end = Clock::now() + 60s; !sys::exists(record_path) && Clock::now() < end && sys::children().size() > 0;) std::this_thread::sleep_for(1ms);
+    ASSERT_TRUE(sys::exists(record_path)) << "the daemon could not start a sandbox";
     std::this_thread::sleep_for(std::chrono::milliseconds(7 * round));  // somewhere in the traffic
     ASSERT_EQ(::kill(daemon, SIGKILL), 0);
     int status = 0;

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/mount.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -117,10 +118,9 @@ std::vector<MountEntry> mount_table(const std::string& pid) {
 }
 
 bool is_mount_point(const std::string& path) {
-  for (const auto& entry : mount_table()) {
-    if (entry.target == path) return true;
-  }
-  return false;
+  struct statx info {};
+  if (::statx(AT_FDCWD, path.c_str(), AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW, STATX_TYPE, &info) < 0) return false;
+  return (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
 }
 
 }  // namespace glovebox::sys

@@ -76,9 +76,8 @@ Result<void> Storage::forget(const Rootfs& rootfs) const {
   return {};
 }
 
+// The directory outlives the daemon, the mount does not: copying without a look would give an empty directory after a restart.
 Result<UniqueFd> Storage::rootfs_copy(const Rootfs& rootfs) const {
-  auto copy = sys::clone_mount(rootfs_target(rootfs));
-  if (copy) return copy;
   GB_TRYV(prepare(rootfs));
   return sys::clone_mount(rootfs_target(rootfs));
 }
