@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/async.h"
+#include "http/client.h"
+
+namespace glovebox::bench {
+
+// The daemon's REST API over one keep-alive connection: what a client library does, and no more.
+// One coroutine at a time.
+class Api {
+ public:
+  static Async<std::unique_ptr<Api>> connect(std::string url, std::string key);
+
+  Async<void> health();
+  Async<std::string> create(std::string tier);  // the sandbox's id, when it is ready
+  Async<void> kill(std::string id);
+  // Runs argv to its end. kInternal unless it exits with 0.
+  Async<void> exec(std::string id, std::string_view program);
+  // Writes `bytes` times the same piece to a file; kCorrupt when the daemon says another size.
+  Async<void> upload(std::string id, std::string path, std::string_view piece, size_t bytes);
+  // Reads it back; kCorrupt when a byte differs.
+  Async<void> download(std::string id, std::string path, std::string_view piece, size_t bytes);
+  Async<void> upload_program(std::string id, std::string path, std::string_view program);
+  Async<std::string> get(std::string path);  // the body
+
+ private:
+  Async<std::string> call(std::string method, std::string path, std::string body, int expected);
+  http::Headers headers() const { return {{"X-API-Key", key_}}; }
+
+  std::unique_ptr<http::Connection> connection_;
+  std::string key_;
+};
+
+}  // namespace glovebox::bench
