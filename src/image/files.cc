@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 
@@ -28,20 +29,43 @@ std::string parent_of(const std::string& path) {
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// Empties the directory `fd` (which it takes); `device` is where it must stay.
-int empty_directory(UniqueFd fd, dev_t device) {
+// A tree that an image brought may be deeper than there are descriptors or stack: what lies deeper
+// than this is first moved to the top.
+constexpr int kMaxDepth = 64;
+
+struct Removal {
+  int top = -1;  // the directory being emptied
+  dev_t device = 0;
+  unsigned moved = 0;
+};
+
+int move_to_top(Removal& removal, int at, const char* name) {
+  for (;;) {
+    const std::string free_name = ".deep-" + std::to_string(removal.moved++);
+    if (::syscall(SYS_renameat2, at, name, removal.top, free_name.c_str(), RENAME_NOREPLACE) == 0)
+      return 0;
+    if (errno != EEXIST) return errno;
+  }
+}
+
+// Empties the directory `fd`, which it takes. 0 or an errno.
+int empty_directory(UniqueFd fd, Removal& removal, int depth) {
   Dir dir(::fdopendir(fd.get()));
   if (!dir) return errno;
   const int at = fd.release();
   while (const dirent* e = ::readdir(dir.get())) {
     if (std::strcmp(e->d_name, ".") == 0 || std::strcmp(e->d_name, "..") == 0) continue;
-    if (::unlinkat(at, e->d_name, 0) == 0) continue;
+    if (::unlinkat(at, e->d_name, 0) == 0 || errno == ENOENT) continue;
     if (errno != EISDIR && errno != EPERM) return errno;
     UniqueFd child(::openat(at, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     struct stat st;
     if (!child || ::fstat(child.get(), &st) != 0) return errno;
-    if (st.st_dev != device) return EXDEV;
-    if (const int error = empty_directory(std::move(child), device)) return error;
+    if (st.st_dev != removal.device) return EXDEV;
+    if (depth >= kMaxDepth) {
+      if (const int error = move_to_top(removal, at, e->d_name)) return error;
+      continue;
+    }
+    if (const int error = empty_directory(std::move(child), removal, depth + 1)) return error;
     if (::unlinkat(at, e->d_name, AT_REMOVEDIR) != 0) return errno;
   }
   return 0;
@@ -137,8 +161,16 @@ Result<void> remove_tree(const std::string& path) {
   }
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd) return fail_errno("open " + path);
-  if (const int error = empty_directory(std::move(fd), st.st_dev))
-    return fail_errno("remove below " + path, error);
+  // Again as long as deep parts were moved up: each round sees those of the one before.
+  Removal removal{.top = fd.get(), .device = st.st_dev};
+  for (unsigned before = 0, is_first = 1; is_first != 0 || removal.moved != before; is_first = 0) {
+    before = removal.moved;
+    UniqueFd again(::openat(fd.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!again) return fail_errno("open " + path);
+    if (const int error = empty_directory(std::move(again), removal, 0)) {
+      return fail_errno("remove below " + path, error);
+    }
+  }
   if (::rmdir(path.c_str()) != 0 && errno != ENOENT) return fail_errno("remove " + path);
   return {};
 }

@@ -364,6 +364,24 @@ TEST_F(Import, HostileLayersStayInsideTheImage) {
   }
 }
 
+TEST_F(Import, RefusesTreesDeeperThanAPathAndRemovesThem) {
+  // Each link leads to the end of a long chain, where the next chain starts: 12 000 directories,
+  // one in another.
+  std::string chain;
+  for (int i = 0; i < 200; ++i) chain += "d/";
+  std::vector<TarEntry> entries;
+  std::string start;
+  for (int i = 0; i < 25; ++i) {
+    const std::string link = "link" + std::to_string(i);
+    entries.push_back({.name = "x", .type = '5', .mode = 0755, .pax = {{"path", start + chain}}});
+    entries.push_back(
+        {.name = link, .type = '2', .link = "x", .pax = {{"linkpath", start + chain}}});
+    start = link + "/";
+  }
+  const auto t = import_layers({entries});
+  EXPECT_EQ(code(t), Code::kPayloadTooLarge) << (t ? "accepted" : t.error().message);
+}
+
 TEST_F(Import, RefusesDamagedAndWrongArchives) {
   ImageParts parts{.layers = {tar({{.name = "file", .content = std::string(5000, 'x')}})}};
   const auto members = oci_members(parts);

@@ -23,6 +23,7 @@ constexpr std::string_view kWhiteout = ".wh.";
 constexpr std::string_view kOpaque = ".wh..wh..opq";
 constexpr uint64_t kRatioFrom = 64 << 20;  // small layers of zeros are harmless and common
 constexpr size_t kMaxComponent = 255;
+constexpr size_t kMaxComponents = 256;  // walking a path costs its length at every step
 constexpr size_t kMaxXattr = 65536;
 constexpr uint64_t kProgressEvery = 512;
 
@@ -124,6 +125,7 @@ Result<std::string> clean_path(const std::string& name, size_t max_bytes) {
                 {{"limit", "path_bytes"}});
   }
   std::string out;
+  size_t depth = 0;
   for (const auto& part : split(name, '/')) {
     if (part.empty() || part == ".") continue;
     if (part.size() > kMaxComponent) {
@@ -133,6 +135,10 @@ Result<std::string> clean_path(const std::string& name, size_t max_bytes) {
     if (part == "..")
       return fail(Code::kCorrupt,
                   "a name in the archive leaves it: " + utf8_lossy(name.substr(0, 200)));
+    if (++depth > kMaxComponents) {
+      return fail(Code::kPayloadTooLarge, "a name in the archive is too deep",
+                  {{"limit", "path_bytes"}});
+    }
     out += (out.empty() ? "" : "/") + part;
   }
   return out;

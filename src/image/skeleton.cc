@@ -19,6 +19,7 @@ namespace {
 
 constexpr size_t kMaxAccountFile = 1 << 20;
 constexpr unsigned kUserId = 1000;
+constexpr unsigned kMaxPath = 4000;             // leaves room for where mkfs.erofs sees the tree
 constexpr time_t kSettledTime = 1'735'689'600;  // 2025-01-01
 
 bool is_directory(const std::string& path) {
@@ -138,9 +139,14 @@ Result<void> settle_times(time_t start) {
   if (walk == nullptr) return fail_errno("walk the image");
   Result<void> result;
   while (const FTSENT* e = ::fts_read(walk)) {
-    if (e->fts_info == FTS_DP || e->fts_info == FTS_DNR || e->fts_info == FTS_NS ||
-        e->fts_statp->st_mtime < start)
-      continue;
+    // Links can build trees deeper than any path; no tool could read them, mkfs.erofs among them.
+    if ((e->fts_info == FTS_NS || e->fts_info == FTS_ERR || e->fts_info == FTS_DNR) ||
+        e->fts_pathlen > kMaxPath) {
+      result = fail(Code::kPayloadTooLarge, "the image has a path longer than 4000 bytes",
+                    {{"limit", "path_bytes"}});
+      break;
+    }
+    if (e->fts_info == FTS_DP || e->fts_statp->st_mtime < start) continue;
     const timespec times[2] = {{kSettledTime, 0}, {kSettledTime, 0}};
     if (::utimensat(AT_FDCWD, e->fts_accpath, times, AT_SYMLINK_NOFOLLOW) != 0)
       result = fail_errno("set times in the image");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "image/store.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -151,6 +152,20 @@ TEST(Files, RemoveTreeDoesNotFollowLinks) {
   EXPECT_TRUE(path_exists(at + "/outside/kept"));
   EXPECT_TRUE(remove_tree(at + "/absent"));
   EXPECT_TRUE(remove_tree(at));
+}
+
+TEST(Files, RemoveTreeGoesDeeperThanDescriptorsAndPaths) {
+  char dir[] = "/tmp/glovebox-files-test-XXXXXX";
+  ASSERT_NE(::mkdtemp(dir), nullptr);
+  UniqueFd at(::open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  for (int i = 0; i < 2500; ++i) {
+    ASSERT_EQ(::mkdirat(at.get(), "d", 0755), 0) << i;
+    ASSERT_EQ(::mkdirat(at.get(), "sibling", 0755), 0);
+    at.reset(::openat(at.get(), "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  }
+  const auto gone = remove_tree(dir);
+  EXPECT_TRUE(gone) << gone.error().message;
+  EXPECT_FALSE(path_exists(dir));
 }
 
 TEST(Packages, ReadsTheListsOfDebianAndAlpine) {

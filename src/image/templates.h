@@ -65,7 +65,7 @@ struct BuildOptions {
 struct ImportLimits {
   uint64_t archive_bytes = 32ull << 30;   // blobs, as stored
   uint64_t unpacked_bytes = 64ull << 30;  // file contents and layer streams of all layers
-  uint64_t entries = 4'000'000;           // of all layers together
+  uint64_t entries = 1'000'000;           // of all layers together
   uint64_t path_bytes = 4095;
   uint64_t ratio = 200;  // unpacked to stored bytes of a layer, once past 64 MiB
   uint64_t cpu_seconds = 1800;
