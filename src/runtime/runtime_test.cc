@@ -113,6 +113,13 @@ TEST_P(RuntimeTest, ProbeNamesTheProblemWhenTheAgentDoesNotRun) {
   EXPECT_FALSE(capability.remedy.empty());
 }
 
+TEST_P(RuntimeTest, TheRealAgentAnswers) {
+  if (!sys::exists(GLOVEBOX_REAL_AGENT)) GTEST_SKIP() << "not built: " << GLOVEBOX_REAL_AGENT;
+  Host host(GetParam(), GLOVEBOX_REAL_AGENT);
+  auto capability = host.runtime().probe(host.rootfs());
+  EXPECT_TRUE(capability.usable) << capability.problem;
+}
+
 TEST_P(RuntimeTest, FrozenSandboxUsesNoCpuAndContinuesWhereItWas) {
   auto box = start();
   ASSERT_TRUE(shake_hands(box.channel));

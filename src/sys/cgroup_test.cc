@@ -130,6 +130,24 @@ TEST_F(CgroupTest, ReusedGroupTakesHigherAndLowerLimits) {
   EXPECT_TRUE(tree_->remove("box", 1000ms));
 }
 
+// The parts of cgroup v2 that need no controller, on a real kernel: a host with v1 controllers still has the unified tree.
+TEST_F(CgroupTest, UnifiedTreeFreezesAndKills) {
+  const std::string mount = "/sys/fs/cgroup/unified";
+  std::string parent = "glovebox-test-" + std::to_string(::getpid());
+  std::string box = mount + "/" + parent + "/box";
+  if (!exists(mount + "/cgroup.procs") || !make_directories(box, 0755)) GTEST_SKIP() << "no writable cgroup2 at " << mount;
+  tree_ = CgroupTree({{"unified", mount}}, parent);
+  pid_t pid = spin_inside("box");
+  for (int i = 0; i < 2000 && tree_->processes("box").empty(); ++i) ::usleep(1000);
+  ASSERT_TRUE(tree_->freeze("box"));
+  EXPECT_TRUE(tree_->is_frozen("box").value());
+  EXPECT_FALSE(tree_->kill_once("box"));
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(tree_->kill_once("box"));
+  EXPECT_TRUE(tree_->remove("box", 1000ms));
+}
+
 TEST_F(CgroupTest, UnknownGroupIsNotFound) {
   EXPECT_EQ(tree_->thaw("none").error().code, Code::kNotFound);
   EXPECT_EQ(tree_->usage("none").error().code, Code::kNotFound);

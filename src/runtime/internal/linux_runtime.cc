@@ -293,6 +293,7 @@ std::vector<std::string> LinuxRuntime::sweep(const std::vector<std::string>& kno
   add(sweep_loops(known));
   add(sweep_engine_state(known));
   add(storage_.free_unknown_slots(known));
+  if (cgroups_) cgroups_->remove_parents();  // as far as they are empty; create() makes them again
   return swept;
 }
 
