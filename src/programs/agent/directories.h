@@ -6,9 +6,13 @@
 #include <string>
 
 #include "base/result.h"
+#include "base/unique_fd.h"
 
 namespace glovebox::agent {
 
+// The directory `name` in `at`, for reading, never through a link: ENOTDIR in errno when it is one. Not simply O_NOFOLLOW with
+// O_DIRECTORY, because gVisor (20240729) follows links then.
+UniqueFd open_directory(int at, const char* name);
 // `path` and what is missing above it (0755). False when it was there.
 Result<bool> make_directories(const std::string& path, mode_t mode);
 // The directory `name` in `at` and everything below it; does not follow links, does not care how deep it is.

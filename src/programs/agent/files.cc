@@ -78,6 +78,17 @@ Result<void> op_list(Operation& op) {
   return op.request.respond({{"entries", std::move(entries)}, {"more", more}});
 }
 
+UniqueFd open_directory(int at, const char* name) {
+  UniqueFd found(::openat(at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  struct stat st;
+  if (!found || ::fstat(found.get(), &st) != 0) return UniqueFd();
+  if (!S_ISDIR(st.st_mode)) {
+    errno = ENOTDIR;
+    return UniqueFd();
+  }
+  return UniqueFd(::openat(found.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
 Result<bool> make_directories(const std::string& path, mode_t mode) {
   struct stat st;
   if (::mkdir(path.c_str(), mode) == 0) return true;

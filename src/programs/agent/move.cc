@@ -80,10 +80,10 @@ Result<void> copy_link(int from_at, const std::string& from, int to_at, const st
 Result<void> copy_directory(int from_at, const std::string& from, int to_at, const std::string& to,
                             const struct stat& st, int depth) {
   if (depth > kMaxCopyDepth) return fail(Code::kUnsupported, from + ": too deep to be copied");
-  UniqueFd in(::openat(from_at, from.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  UniqueFd in = open_directory(from_at, from.c_str());
   if (!in) return fail_errno(from);
   if (::mkdirat(to_at, to.c_str(), 0700) != 0) return fail_errno(to);
-  UniqueFd out(::openat(to_at, to.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  UniqueFd out = open_directory(to_at, to.c_str());
   if (!out) return fail_errno(to);
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(::fdopendir(in.get()), &::closedir);
   if (!dir) return fail_errno(from);

@@ -59,7 +59,7 @@ class TreeRemover {
       return fail_errno(name);
     }
     {
-      UniqueFd fd(::openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+      UniqueFd fd = open_directory(at, name);
       if (!fd) return fail_errno(name);
       GB_TRYV(empty(fd.get(), depth + 1));
     }
@@ -73,7 +73,7 @@ class TreeRemover {
 }  // namespace
 
 Result<void> remove_tree(int at, const std::string& name) {
-  UniqueFd fd(::openat(at, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  UniqueFd fd = open_directory(at, name.c_str());
   if (!fd) return fail_errno(name);
   GB_TRYV(TreeRemover(fd.get()).empty(fd.get(), 0));
   if (::unlinkat(at, name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT) return fail_errno(name);

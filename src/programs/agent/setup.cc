@@ -15,6 +15,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "programs/agent/directories.h"
 
 namespace glovebox::agent {
 namespace {
@@ -23,7 +24,7 @@ constexpr int64_t kClockToleranceNs = 500'000'000;
 
 // Replaces /etc/<name> as a whole. Where it is a mount point (a bind mount cannot be replaced), writes into it.
 void write_etc(const char* name, std::string_view text) {
-  UniqueFd etc(::open("/etc", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  UniqueFd etc = open_directory(AT_FDCWD, "/etc");
   if (!etc) return;
   const std::string temporary = ".glovebox-" + random_name(10);
   UniqueFd file(::openat(etc.get(), temporary.c_str(),
@@ -41,7 +42,7 @@ void write_etc(const char* name, std::string_view text) {
 }
 
 void create_etc_if_missing(const char* name) {
-  UniqueFd etc(::open("/etc", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  UniqueFd etc = open_directory(AT_FDCWD, "/etc");
   if (!etc) return;
   UniqueFd(::openat(etc.get(), name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
 }
@@ -75,14 +76,14 @@ void mix_entropy(const std::string& seed) {
 // Makes `path` a directory of `uid` if nothing is there. Only the last component may be missing.
 void make_directory(const char* path, mode_t mode, uid_t uid, gid_t gid) {
   if (::mkdir(path, mode) != 0) return;
-  UniqueFd dir(::open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  UniqueFd dir = open_directory(AT_FDCWD, path);
   if (!dir) return;
   if (::fchown(dir.get(), uid, gid) == 0) ::fchmod(dir.get(), mode);
 }
 
 void make_writable_by_all(const char* path) {
   ::mkdir(path, 01777);
-  UniqueFd dir(::open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  UniqueFd dir = open_directory(AT_FDCWD, path);
   if (dir) ::fchmod(dir.get(), 01777);
 }
 
@@ -100,7 +101,7 @@ void Setup::make_directories(const std::string& default_user) {
   auto user = users_.find(default_user);
   if (!user) return;
   make_directory("/workspace", 0755, user->uid, user->gid);
-  UniqueFd workspace(::open("/workspace", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  UniqueFd workspace = open_directory(AT_FDCWD, "/workspace");
   if (workspace) {
     [[maybe_unused]] const int owned = ::fchown(workspace.get(), user->uid, user->gid);
   }

@@ -142,12 +142,11 @@ class TarIn {
     if (here_ && wanted == here_parts_) return here_.get();
     UniqueFd fd(::fcntl(base_.get(), F_DUPFD_CLOEXEC, 3));
     for (const std::string& part : wanted) {
-      constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-      UniqueFd next(::openat(fd.get(), part.c_str(), kFlags));
+      UniqueFd next = open_directory(fd.get(), part.c_str());
       if (!next && errno == ENOENT && ::mkdirat(fd.get(), part.c_str(), 0755) == 0) {
-        next.reset(::openat(fd.get(), part.c_str(), kFlags));
+        next = open_directory(fd.get(), part.c_str());
       }
-      if (!next && (errno == ELOOP || errno == ENOTDIR)) {
+      if (!next && errno == ENOTDIR) {
         return fail(Code::kInvalidPath, part + ": is a link or file where the archive needs a directory");
       }
       if (!next) return fail_errno(part);

@@ -11,6 +11,7 @@
 
 #include "base/unique_fd.h"
 #include "programs/agent/entry.h"
+#include "programs/agent/directories.h"
 #include "programs/agent/operations.h"
 #include "programs/agent/tar_format.h"
 
@@ -71,7 +72,7 @@ class TarOut {
   Result<void> add_directory(int at, const std::string& name, const std::string& path,
                              const struct stat& st, int depth) {
     GB_TRYV(put(tar_header(describe('5', path + "/", st))));
-    UniqueFd fd(::openat(at, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    UniqueFd fd = open_directory(at, name.c_str());
     if (!fd) return errno == ENOENT ? Result<void>() : fail_errno(path);
     return add_contents(std::move(fd), path, depth);
   }

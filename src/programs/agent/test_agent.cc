@@ -73,7 +73,7 @@ void write_bundle(const std::string& bundle) {
       {"ociVersion", "1.0.0"},
       {"process", process},
       {"root", {{"path", "root"}}},
-      {"mounts", {mount("/proc", "proc"), mount("/dev", "tmpfs"), mount("/tmp", "tmpfs")}},
+      {"mounts", {mount("/proc", "proc"), mount("/dev", "tmpfs"), mount("/tmp", "tmpfs"), mount("/mnt", "tmpfs")}},
       {"linux", {{"namespaces", namespaces}}}};
   std::ofstream(bundle + "/config.json") << to_text(config);
 }
@@ -127,7 +127,7 @@ void TestAgent::build_root() {
   if (::mount(nullptr, "/", nullptr, MS_PRIVATE | MS_REC, nullptr) != 0) child_failed("private");
   if (::mount("tmpfs", root_.c_str(), "tmpfs", 0, "mode=0755") != 0) child_failed("tmpfs");
   for (const char* dir : {"/usr", "/bin", "/lib", "/lib64"}) bind_mount(dir, root_ + dir);
-  for (const char* dir : {"/etc", "/sbin", "/root", "/home", "/proc", "/dev", "/tmp", "/srv"}) {
+  for (const char* dir : {"/etc", "/sbin", "/root", "/home", "/proc", "/dev", "/tmp", "/srv", "/mnt"}) {
     fs::create_directory(root_ + dir);
   }
   fs::copy_file(GLOVEBOX_AGENT, root_ + "/sbin/glovebox-agent");
@@ -162,6 +162,7 @@ void TestAgent::start_child(Engine engine, int in, int out) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   bind_mount("/dev", root_ + "/dev");
   if (::mount("proc", (root_ + "/proc").c_str(), "proc", 0, nullptr) != 0) child_failed("proc");
+  if (::mount("tmpfs", (root_ + "/mnt").c_str(), "tmpfs", 0, nullptr) != 0) child_failed("tmpfs");
   if (::chroot(root_.c_str()) != 0 || ::chdir("/") != 0) child_failed("chroot");
   ::execl("/sbin/glovebox-agent", "glovebox-agent", nullptr);
   child_failed("agent");
