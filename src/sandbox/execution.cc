@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "base/log.h"
+#include "metrics/metrics.h"
 #include "sandbox/codec.h"
 
 namespace glovebox::sandbox {
@@ -31,7 +32,9 @@ RunningExecution::~RunningExecution() {
 
 Async<void> RunningExecution::start(std::shared_ptr<channel::Link> link, std::string message,
                                     std::optional<std::string> stdin_data, bool keep_stdin, Deadline deadline) {
+  static auto& started_histogram = metrics::registry().histogram("glovebox_exec_start_seconds", "Execution request to the program being loaded.");
   const auto self = shared_from_this();
+  const auto began = Clock::now();
   if (message.size() > channel::kMaxMessageToAgent) {
     co_return fail(Code::kArgumentsTooLong, "arguments and environment are " + std::to_string(message.size()) +
                                                 " bytes, at most 1 MiB fits");
@@ -49,6 +52,7 @@ Async<void> RunningExecution::start(std::shared_ptr<channel::Link> link, std::st
     }
   }
   if (start_error_) co_return fail(*start_error_);
+  started_histogram.observe(std::chrono::duration<double>(Clock::now() - began).count());
   spawn(context_.executor, "execution.record_start", record_start());
   co_return Result<void>();
 }
@@ -150,6 +154,8 @@ void RunningExecution::take_output(const channel::Frame& frame) {
   // Bytes are missing: an earlier daemon had them dropped. Nothing after the gap is kept either.
   if (offset > seen_[i] && !draining_) drain();
   seen_[i] = offset + bytes.size();
+  static auto& output_bytes = metrics::registry().counter("glovebox_output_bytes_total", "Output received from executions.");
+  output_bytes.add(bytes.size());
   if (!draining_) {
     const uint64_t kept_of_stream = spool_.stream_end(stream_of(i));
     if (kept_of_stream + bytes.size() > acknowledged_[i] + channel::kWindowBytes + kWindowSlack) {
@@ -193,6 +199,8 @@ Awaitable<void> RunningExecution::write_loop() {
       break;
     }
     spool_.batch_written(batch);
+    static auto& spooled = metrics::registry().counter("glovebox_spooled_bytes_total", "Output written to spool files.");
+    spooled.add(batch.bytes.size());
     if (channel_ != 0) acknowledge(batch);
   }
   writing_ = false;
@@ -229,6 +237,7 @@ Awaitable<void> RunningExecution::settle(ExecInfo ended) {
 
 void RunningExecution::end_now(ExecInfo ended) {
   info_.outcome = std::move(ended.outcome);
+  metrics::registry().counter("glovebox_executions_ended_total", "Executions that ended, by outcome.", {{"outcome", info_.outcome->type}}).add();
   info_.children_left = ended.children_left && !gone_;
   info_.stdout_bytes = std::max(ended.stdout_bytes, seen_[0]);
   info_.stderr_bytes = std::max(ended.stderr_bytes, seen_[1]);

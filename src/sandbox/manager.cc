@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "metrics/metrics.h"
 #include "sandbox/files.h"
 #include "sandbox/sandbox.h"
 
@@ -64,7 +65,14 @@ Result<void> check_map(const std::string& field, const StringMap& map, size_t ma
 class ManagerImpl : public Manager {
  public:
   ManagerImpl(Config config, ManagerParts parts)
-      : config_(std::move(config)), parts_(std::move(parts)), gate_(config_.parallel_starts) {}
+      : config_(std::move(config)), parts_(std::move(parts)), gate_(config_.parallel_starts) {
+    metrics::registry().gauge("glovebox_sandboxes", "Sandboxes by state and runtime, ended ones that are remembered included.",
+                              [this] { return count_sandboxes(); });
+  }
+  // The page's callback must not outlive us.
+  ~ManagerImpl() override {
+    metrics::registry().gauge("glovebox_sandboxes", "Sandboxes by state and runtime, ended ones that are remembered included.", nullptr);
+  }
 
   const Config& config() const override { return config_; }
   const std::vector<RuntimeInfo>& runtimes() const override { return parts_.capabilities; }
@@ -196,6 +204,7 @@ class ManagerImpl : public Manager {
   Result<codec::SandboxDocument> plan(const Caller& caller, const CreateSpec& spec, const image::Template& tmpl,
                                       runtime::Tier tier) const;
   Box add_box(codec::SandboxDocument document, runtime::Runtime* runtime);
+  metrics::Registry::Samples count_sandboxes() const;
   Awaitable<void> reap();
   Awaitable<void> forget(Box box);
 
@@ -290,12 +299,26 @@ ManagerImpl::Box ManagerImpl::add_box(codec::SandboxDocument document, runtime::
   Sandbox::Context context;
   context.execution = {parts_.executor, parts_.pool, parts_.store, &config_};
   context.runtime = runtime;
-  context.on_ended = [this](const Sandbox&) { --live_; };
+  context.on_ended = [this](const Sandbox& ended) {
+    --live_;
+    metrics::registry()
+        .counter("glovebox_sandboxes_ended_total", "Sandboxes that ended, by reason.", {{"reason", ended.info().ended->reason}})
+        .add();
+  };
   const std::string id = document.info.id;
   auto box = std::make_shared<Sandbox>(std::move(context), std::move(document));
   if (box->is_live()) ++live_;
   boxes_[id] = box;
   return box;
+}
+
+metrics::Registry::Samples ManagerImpl::count_sandboxes() const {
+  std::map<metrics::Labels, double> counts;
+  for (const auto& [id, box] : boxes_) {
+    const SandboxInfo& i = box->info();
+    ++counts[{{"state", i.frozen ? "frozen" : std::string(state_name(i.state))}, {"runtime", std::string(tier_name(i.tier))}}];
+  }
+  return {counts.begin(), counts.end()};
 }
 
 Async<SandboxInfo> ManagerImpl::create(const Caller& caller, CreateSpec spec) {
@@ -326,6 +349,9 @@ Async<SandboxInfo> ManagerImpl::create(const Caller& caller, CreateSpec spec) {
     co_return fail(started.error());
   }
   const SandboxInfo info = box->snapshot_info();
+  metrics::registry()
+      .histogram("glovebox_create_seconds", "Create call to the agent's answer.", {{"runtime", std::string(tier_name(info.tier))}})
+      .observe(info.ready_ms / 1000);
   log::info("sandbox.ready", {{"sandbox", info.id}, {"request", caller.request_id}, {"runtime", tier_name(info.tier)},
                               {"template", info.template_name}, {"ms", info.ready_ms}});
   co_return info;
@@ -404,7 +430,10 @@ Result<void> ManagerImpl::load() {
     if (box->is_live()) known.push_back(row.id);
   }
   for (const auto& runtime : parts_.runtimes) {
-    for (const std::string& object : runtime->sweep(known)) log::warn("host.swept", {{"object", object}});
+    for (const std::string& object : runtime->sweep(known)) {
+      log::warn("host.swept", {{"object", object}});
+      metrics::registry().counter("glovebox_swept_objects_total", "Host objects of no known sandbox, removed at start-up.").add();
+    }
   }
   return {};
 }

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "metrics/metrics.h"
 
 namespace glovebox::sandbox {
 namespace {
@@ -155,6 +156,7 @@ Awaitable<void> Sandbox::adopt() {
       death_fd_ = std::move(*death);
       resume_executions(known);
       go_on();
+      metrics::registry().counter("glovebox_adopted_total", "Sandboxes taken over from an earlier daemon.").add();
       log::info("sandbox.adopted", {{"sandbox", info().id}, {"executions", known.size()}});
       co_return;
     }

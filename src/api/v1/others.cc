@@ -3,6 +3,7 @@
 
 #include "api/v1/internal.h"
 #include "api/v1/views.h"
+#include "metrics/metrics.h"
 
 namespace glovebox::api::v1 {
 namespace bj = boost::json;
@@ -108,6 +109,13 @@ void add_other_routes(http::Router& router, const Parts& parts) {
   add("POST", "/v1/keys", create_key);
   add("DELETE", "/v1/keys/{id}", remove_key);
   add("GET", "/v1/info", get_info);
+  // Numbers of all tenants: for the operator.
+  add("GET", "/metrics", [](const Parts&, Call& call) -> Async<void> {
+    GB_CO_TRYV(check_admin(call));
+    auto headers = call.headers();
+    headers.emplace_back("Content-Type", "text/plain; version=0.0.4");
+    co_return co_await call.exchange.response.send(200, std::move(headers), metrics::registry().text());
+  });
   add_open_route(router, "/healthz", [] { return std::pair(200, std::string(R"({"status":"ok"})")); });
   add_open_route(router, "/readyz", [&parts] {
     const std::string problem = parts.not_ready ? parts.not_ready() : "";
