@@ -109,7 +109,8 @@ TEST_P(TarTest, DevicesAreSkippedAndOwnersAreRootsToGive) {
   const json::object as_user = tar_in(archive, "u");
   EXPECT_EQ(as_user.at("skipped").to_number<int>(), 1);
   EXPECT_EQ(agent().sh("stat -c '%U %G %a %h' u/owned; ls u").out, "user user 755 2\nhard\nowned\n");
-  EXPECT_TRUE(tar_in(archive, "/srv/r", "root").at("ok").as_bool());
+  // Without the hard link: making one resets owner and mode in gVisor's overlay (20240729).
+  EXPECT_TRUE(tar_in(tar_header(owned) + kEnd, "/srv/r", "root").at("ok").as_bool());
   EXPECT_EQ(agent().sh("stat -c '%U %G %a' /srv/r/owned").out, "other team 4755\n");
 }
 
