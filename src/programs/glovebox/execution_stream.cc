@@ -37,6 +37,7 @@ Async<boost::json::value> ExecutionStream::follow(OutputSink sink) {
     made_progress_ = false;
     auto result = co_await follow_once(sink);
     socket_.reset();
+    connected_.notify();
     if (stdin_error_) co_return fail(*stdin_error_);
     if (result) co_return std::move(result);
     attempt = made_progress_ ? 0 : attempt + 1;
@@ -50,6 +51,7 @@ Async<boost::json::value> ExecutionStream::follow_once(const OutputSink& sink) {
   if (!opened) co_return fail(std::move(opened).error());
   const std::shared_ptr<http::WebSocket> socket = std::move(*opened);
   socket_ = socket;
+  connected_.notify();
   while (true) {
     GB_CO_TRY(const auto message, co_await socket->read());
     GB_CO_TRY(const bool is_last, co_await handle(message, sink));
@@ -121,9 +123,9 @@ Async<void> ExecutionStream::send_pipe() {
 }
 
 Awaitable<void> ExecutionStream::send(bool is_binary, std::string data) {
+  while (!socket_ && !is_ended_) co_await connected_.wait();
   auto socket = socket_;
-  if (!socket) co_return;  // keys typed while there is no connection are lost, as on any terminal line
-  if (!co_await socket->send(is_binary, data)) co_return;  // follow() sees the broken connection too
+  if (socket && !co_await socket->send(is_binary, data)) co_return;  // follow() sees the broken connection too
 }
 
 void ExecutionStream::resize(int cols, int rows) {

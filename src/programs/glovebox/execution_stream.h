@@ -48,6 +48,7 @@ class ExecutionStream : public std::enable_shared_from_this<ExecutionStream> {
   const ApiClient api_;
   const std::string sandbox_, execution_;
   std::shared_ptr<http::WebSocket> socket_;  // null between connections
+  Notifier connected_;                       // or ended
   uint64_t cursor_ = 0;                      // everything before it went to the sink
   bool is_ended_ = false;
   bool made_progress_ = false;

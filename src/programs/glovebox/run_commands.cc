@@ -36,7 +36,8 @@ bj::value exec_body(const ExecOptions& options, StdinMode stdin_mode) {
   body["argv"] = std::move(argv);
   body["stdin"] = stdin_mode != StdinMode::kNone;
   bj::object env;
-  for (const auto& [name, value] : parse_pairs(options.env, true).value()) env[name] = value;
+  const StringMap variables = parse_pairs(options.env, true).value();
+  for (const auto& [name, value] : variables) env[name] = value;
   if (!env.empty()) body["env"] = std::move(env);
   if (options.user) body["user"] = *options.user;
   if (options.workdir) body["cwd"] = *options.workdir;

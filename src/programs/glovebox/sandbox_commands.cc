@@ -71,7 +71,7 @@ std::string render_info(const bj::value& s, const bj::value& stats) {
       {"runtime", text(s, "runtime")},
       {"template", text(s, "template.name") + "@" + text(s, "template.version").substr(0, 12)},
       {"created", text(s, "created_at") + " (" + human_age(text(s, "created_at"), now) + " ago, ready after " +
-                      human_number(real(s, "ready_ms")) + "ms)"},
+                      human_duration(std::chrono::milliseconds(number(s, "ready_ms"))) + ")"},
       {"expires", expiry(s, now)},
       {"limits", human_number(real(s, "limits.cpus")) + " CPUs, " + human_mb(number(s, "limits.memory_mb")) + " memory, " +
                      human_mb(number(s, "limits.disk_mb")) + " disk, " + std::to_string(number(s, "limits.processes")) + " processes"},

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program on a terminal of its own, driven as a person would."""
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+
+
+class Terminal:
+    def __init__(self, command, env=None, rows=24, cols=80):
+        self.master, self.slave = pty.openpty()
+        self.set_size(rows, cols)
+        self.before = termios.tcgetattr(self.slave)
+        self.output = b""
+        self.process = subprocess.Popen(command, stdin=self.slave, stdout=self.slave, stderr=self.slave, env=env,
+                                        preexec_fn=self.take_terminal)
+
+    def take_terminal(self):
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    def set_size(self, rows, cols):
+        """As a window that changes: the kernel tells the foreground process with SIGWINCH."""
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+    def send(self, data):
+        os.write(self.master, data)
+
+    def read(self, seconds):
+        """What comes within the time, at most one piece."""
+        if select.select([self.master], [], [], seconds)[0]:
+            data = os.read(self.master, 65536)
+            self.output += data
+            return data
+        return b""
+
+    def expect(self, wanted, seconds=20):
+        """Reads until `wanted` has come since the last call; returns everything up to it."""
+        deadline = time.monotonic() + seconds
+        seen = b""
+        while wanted not in seen:
+            assert time.monotonic() < deadline, f"{wanted!r} did not come; seen: {seen[-2000:]!r}"
+            assert self.process.poll() is None or select.select([self.master], [], [], 0)[0], \
+                f"ended with {self.process.returncode} before {wanted!r}; seen: {seen[-2000:]!r}"
+            seen += self.read(0.1)
+        return seen
+
+    def wait(self, seconds=30):
+        """The exit status, reading on so that the program can write."""
+        deadline = time.monotonic() + seconds
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, f"did not end; last output: {self.output[-2000:]!r}"
+            self.read(0.05)
+        return self.process.returncode
+
+    def is_restored(self):
+        """The modes of the terminal are what they were."""
+        return termios.tcgetattr(self.slave) == self.before
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+        os.close(self.master)
+        os.close(self.slave)
