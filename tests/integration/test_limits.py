@@ -41,7 +41,7 @@ def test_out_of_memory_is_typed(create, tier):
     if tier == "gvisor":  # the kernel of the sandbox itself is what the host kills
         info = eventually(lambda: box.refresh()["state"] == "ended" and box.info)
         assert info["ended"]["reason"] == "oom" and done["outcome"]["type"] in ("oom_killed", "sandbox_ended")
-        box.refuse_run(["true"], 409, "sandbox_not_ready")
+        assert box.refuse_run(["true"], 410, "sandbox_ended")["details"]["reason"] == "oom"
     else:
         assert done["outcome"]["type"] == "oom_killed" and "exit_code" not in done, done
         assert box.stats()["oom_kills"] >= 1

@@ -189,7 +189,7 @@ forEachTier("sandboxes", (context) => {
 
 test("an admin makes keys for the own tenant", async () => {
   const admin = new Lizard({ apiUrl: url, apiKey: adminKey, project: "default" });
-  const made = await admin.apiKeys.create("from-the-client");
+  const made = await admin.apiKeys.create({ name: "from-the-client", projects: ["default"] });
   assert.ok(made.key.length > 20);
   const listed = await admin.apiKeys.list();
   assert.ok(listed.some((k) => k.id === made.id && k.name === "from-the-client" && !k.key));
