@@ -72,7 +72,7 @@ Result<void> Peer::prepare(const Options& options) {
   if (::unshare(CLONE_NEWNS) < 0) return fail_errno("unshare");
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) < 0)
     return fail_errno("mount --make-rprivate");
-  if (is_hybrid() && ::mount("tmpfs", kUnified, "tmpfs", 0, "size=16k") < 0)
+  if (is_hybrid() && ::mount("tmpfs", kUnified, "tmpfs", 0, "size=16m") < 0)
     return fail_errno(kUnified);
   return mount_template(options);
 }
@@ -84,7 +84,7 @@ Result<std::unique_ptr<Peer>> Peer::make(const std::string& tier, const Options&
   std::unique_ptr<Peer> peer(new Peer(program, name, is_gvisor, options));
   GB_TRYV(write_bundle(peer->directory_, options.work_dir + (is_gvisor ? "/lower" : "/merged")));
   // The second start is like all that follow: the first one reads the engine from disk.
-  for (const char* id : {"peer-probe-1", "peer-probe-2"}) {
+  for (const char* id : {"glovebox-bench-probe-1", "glovebox-bench-probe-2"}) {
     GB_TRYV(peer->create(id));
     GB_TRYV(peer->exec(id, {"/bin/true"}));
     GB_TRYV(peer->remove(id));

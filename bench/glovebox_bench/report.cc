@@ -10,12 +10,15 @@
 namespace glovebox::bench {
 namespace {
 
-std::string summary(const Samples& samples) {
+// The tail is the bad side: long times, low rates.
+std::string summary(const Samples& samples, bool more_is_better) {
   if (samples.empty()) return "null";
+  const auto at = [&](double share) {
+    return percentile(samples, more_is_better ? 1 - share : share);
+  };
   char text[160];
-  std::snprintf(text, sizeof text, R"({"n":%zu,"p50":%.5g,"p95":%.5g,"p99":%.5g,"min":%.5g})",
-                samples.size(), percentile(samples, 0.50), percentile(samples, 0.95),
-                percentile(samples, 0.99), percentile(samples, 0));
+  std::snprintf(text, sizeof text, R"({"n":%zu,"p50":%.5g,"p95":%.5g,"p99":%.5g})", samples.size(),
+                at(0.50), at(0.95), at(0.99));
   return text;
 }
 
@@ -45,7 +48,9 @@ void print(const Row& row) {
   field(out, "peer", row.peer);
   field(out, "why_no_peer", row.why_no_peer);
   field(out, "target", row.target);
-  out += ",\"ours\":" + summary(row.ours) + ",\"theirs\":" + summary(row.theirs) + "}";
+  const bool more_is_better = row.unit.ends_with("/s");
+  out += ",\"ours\":" + summary(row.ours, more_is_better) +
+         ",\"theirs\":" + summary(row.theirs, more_is_better) + "}";
   std::printf("%s\n", out.c_str());
   std::fflush(stdout);
 }

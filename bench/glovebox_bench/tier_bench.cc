@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr const char* kPeerBox = "peer-box";
+constexpr const char* kPeerBox = "glovebox-bench-box";
 constexpr size_t kPeerWorkers =
     4;  // engines at once in the peer's burst; the daemon's default is the same
 constexpr size_t kTheirExecsPerCaller = 6;
@@ -92,7 +92,7 @@ Async<void> TierBench::lives() {
     GB_CO_TRYV(co_await api_->kill(id));
     kill.push_back(ms_since(start));
     if (peer_ == nullptr) continue;
-    const std::string peer_id = "peer-life-" + std::to_string(100 + i);
+    const std::string peer_id = "glovebox-bench-life-" + std::to_string(100 + i);
     start = Clock::now();
     GB_CO_TRYV(peer_->create(peer_id));
     their_create.push_back(ms_since(start));
@@ -138,7 +138,7 @@ Result<Samples> TierBench::burst_of_theirs(Samples* walls) const {
   std::atomic<size_t> next = 0;
   std::mutex mutex;
   Result<void> result;
-  const auto id = [](size_t i) { return "peer-burst-" + std::to_string(100 + i); };
+  const auto id = [](size_t i) { return "glovebox-bench-burst-" + std::to_string(100 + i); };
   const auto start = Clock::now();
   const auto work = [&] {
     for (size_t i = next++; i < samples.size(); i = next++) {
@@ -179,7 +179,7 @@ Async<void> TierBench::bursts() {
 }
 
 Async<void> TierBench::execs(std::string id) {
-  const std::string program = "/usr/local/bin/bench-noop";
+  const std::string program = "./bench-noop";  // in the working directory
   if (!static_true_.empty()) GB_CO_TRYV(co_await api_->upload_program(id, program, static_true_));
   Samples ours, ours_static, theirs;
   for (size_t i = 0; i < rounds_.execs; ++i) {

@@ -12,8 +12,9 @@
 namespace glovebox::bench {
 namespace {
 
-constexpr const char* kPeerBox = "peer-box";
-constexpr const char* kPath = "/root/bench.bin";
+constexpr const char* kPeerBox = "glovebox-bench-box";
+constexpr const char* kPath = "bench.bin";  // in the working directory
+constexpr const char* kTheirPath = "/root/bench.bin";
 constexpr size_t kPiece = 256 << 10;
 constexpr size_t kLarge = 256 << 20;
 
@@ -45,14 +46,14 @@ double rate(size_t bytes, double ms) {
 Result<void> TierBench::their_upload(int source_fd) const {
   if (::lseek(source_fd, 0, SEEK_SET) < 0) return fail_errno("seek");
   return peer_->commands().run(
-      peer_->exec_command(kPeerBox, {"sh", "-c", std::string("cat >") + kPath}), source_fd);
+      peer_->exec_command(kPeerBox, {"sh", "-c", std::string("cat >") + kTheirPath}), source_fd);
 }
 
 Result<void> TierBench::their_download(size_t bytes) const {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) < 0) return fail_errno("pipe");
   UniqueFd out(ends[0]), in(ends[1]);
-  const Words argv = peer_->exec_command(kPeerBox, {"cat", kPath});
+  const Words argv = peer_->exec_command(kPeerBox, {"cat", kTheirPath});
   GB_TRY(const pid_t pid, peer_->commands().start(argv, -1, in.get()));
   in.reset();
   std::string buffer(kPiece, '\0');
