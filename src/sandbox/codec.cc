@@ -184,6 +184,10 @@ std::string encode(const SandboxDocument& d) {
                  {"idle_timeout_ms", i.idle_timeout.count()}, {"limits", limits_to_json(i.limits)},
                  {"env", to_json(i.env)}, {"metadata", to_json(i.metadata)}, {"attributes", to_json(i.attributes)},
                  {"user", i.user}, {"workdir", i.workdir}};
+  if (!i.idempotency_key.empty()) {
+    o["idempotency_key"] = i.idempotency_key;
+    o["request_hash"] = i.request_hash;
+  }
   if (i.expires_at) o["expires_ms"] = unix_millis(*i.expires_at);
   if (i.ended) {
     o["ended"] = {{"at_ms", unix_millis(i.ended->at)}, {"reason", i.ended->reason}, {"message", i.ended->message}};
@@ -205,7 +209,8 @@ Result<SandboxDocument> decode_sandbox(std::string_view text) {
       .text("template_name", &i.template_name).text("template_version", &i.template_version)
       .text("started_from", &i.started_from).real("ready_ms", &i.ready_ms).number("created_ms", &created)
       .number("idle_timeout_ms", &idle).map("env", &i.env).map("metadata", &i.metadata)
-      .map("attributes", &i.attributes).text("user", &i.user).text("workdir", &i.workdir).number("expires_ms", &expires);
+      .map("attributes", &i.attributes).text("user", &i.user).text("workdir", &i.workdir).number("expires_ms", &expires)
+      .text("idempotency_key", &i.idempotency_key).text("request_hash", &i.request_hash);
   if (const auto* l = r.object("limits")) {
     Reader limits(*l, Code::kCorrupt);
     limits.real("cpus", &i.limits.cpus).number("memory_bytes", &i.limits.memory_bytes)

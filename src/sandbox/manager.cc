@@ -62,6 +62,13 @@ Result<void> check_map(const std::string& field, const StringMap& map, size_t ma
   return {};
 }
 
+// FNV-1a: tells two requests of one caller apart, nothing more.
+std::string hash_of(std::string_view request) {
+  uint64_t h = 14695981039346656037ull;
+  for (const unsigned char c : request) h = (h ^ c) * 1099511628211ull;
+  return std::to_string(h);
+}
+
 class ManagerImpl : public Manager {
  public:
   ManagerImpl(Config config, ManagerParts parts)
@@ -91,7 +98,7 @@ class ManagerImpl : public Manager {
   Awaitable<void> recover() override;
   Awaitable<void> end_all(std::string reason) override;
 
-  Async<SandboxInfo> create(const Caller& caller, CreateSpec spec) override;
+  Async<Created> create(const Caller& caller, CreateSpec spec) override;
   Result<SandboxInfo> get(const Caller& caller, const std::string& id) override {
     GB_TRY(const auto box, find(caller, id));
     return box->snapshot_info();
@@ -204,6 +211,7 @@ class ManagerImpl : public Manager {
   Result<codec::SandboxDocument> plan(const Caller& caller, const CreateSpec& spec, const image::Template& tmpl,
                                       runtime::Tier tier) const;
   Box add_box(codec::SandboxDocument document, runtime::Runtime* runtime);
+  Result<Box> find_earlier(const Caller& caller, const CreateSpec& spec) const;
   metrics::Registry::Samples count_sandboxes() const;
   Awaitable<void> reap();
   Awaitable<void> forget(Box box);
@@ -286,6 +294,8 @@ Result<codec::SandboxDocument> ManagerImpl::plan(const Caller& caller, const Cre
   for (const auto& [key, value] : spec.env) i.env[key] = value;
   i.metadata = spec.metadata;
   i.attributes = spec.attributes;
+  i.idempotency_key = spec.idempotency_key;
+  if (!spec.idempotency_key.empty()) i.request_hash = hash_of(spec.request);
   i.user = !spec.user.empty() ? spec.user : tmpl.config.user.empty() ? "root" : tmpl.config.user;
   i.workdir = !spec.workdir.empty() ? spec.workdir : tmpl.config.workdir;
   d.record.id = i.id;
@@ -321,9 +331,29 @@ metrics::Registry::Samples ManagerImpl::count_sandboxes() const {
   return {counts.begin(), counts.end()};
 }
 
-Async<SandboxInfo> ManagerImpl::create(const Caller& caller, CreateSpec spec) {
+// The sandbox that an earlier call with this idempotency key made; null when there was none, or it could not start.
+Result<ManagerImpl::Box> ManagerImpl::find_earlier(const Caller& caller, const CreateSpec& spec) const {
+  if (spec.idempotency_key.empty()) return Box();
+  for (const auto& [id, box] : boxes_) {
+    const SandboxInfo& i = box->info();
+    if (i.idempotency_key != spec.idempotency_key || i.tenant != caller.tenant) continue;
+    if (i.ended && i.ended->reason == "start_failed") continue;
+    if (i.request_hash == hash_of(spec.request)) return box;
+    return fail(Code::kConflict, "this idempotency key was used for another request", {{"sandbox", i.id}, {"state", "key_used"}});
+  }
+  return Box();
+}
+
+Async<SandboxService::Created> ManagerImpl::create(const Caller& caller, CreateSpec spec) {
   const auto began = Clock::now();
   const Deadline deadline = after(config_.start_timeout);
+  GB_CO_TRY(const Box earlier, find_earlier(caller, spec));
+  if (earlier) {
+    co_await earlier->wait_started(deadline);
+    const SandboxInfo info = earlier->snapshot_info();
+    if (info.ended && info.ended->reason == "start_failed") co_return fail(Code::kStartFailed, info.ended->message);
+    co_return Created{info, true};
+  }
   GB_CO_TRY(auto* runtime, choose_runtime(caller, spec));
   GB_CO_TRY(auto tmpl, parts_.templates->find(spec.template_name));
   GB_CO_TRY(auto document, plan(caller, spec, tmpl, runtime->tier()));
@@ -354,7 +384,7 @@ Async<SandboxInfo> ManagerImpl::create(const Caller& caller, CreateSpec spec) {
       .observe(info.ready_ms / 1000);
   log::info("sandbox.ready", {{"sandbox", info.id}, {"request", caller.request_id}, {"runtime", tier_name(info.tier)},
                               {"template", info.template_name}, {"ms", info.ready_ms}});
-  co_return info;
+  co_return Created{info, false};
 }
 
 Result<Page<SandboxInfo>> ManagerImpl::list(const Caller& caller, const ListFilter& filter) {

@@ -65,8 +65,14 @@ Async<void> Sandbox::start(Deadline deadline, Clock::time_point began) {
   document_.info.ready_ms = std::chrono::duration<double, std::milli>(Clock::now() - began).count();
   document_.info.state = State::kReady;
   GB_CO_TRYV(co_await save());
+  changed_.notify();
   go_on();
   co_return Result<void>();
+}
+
+Awaitable<void> Sandbox::wait_started(Deadline deadline) {
+  const auto self = shared_from_this();
+  while (info().state == State::kCreating && Clock::now() < deadline) co_await changed_.wait_until(deadline);
 }
 
 Async<void> Sandbox::start_engine(Deadline deadline) {

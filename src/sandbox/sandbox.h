@@ -27,6 +27,8 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
 
   // From creating to ready; on failure it ends (start_failed) and the cause is returned. ready_ms counts from `began`.
   Async<void> start(Deadline deadline, Clock::time_point began);
+  // Returns when it is no longer starting, or at the deadline.
+  Awaitable<void> wait_started(Deadline deadline);
   // From the store, before adopt().
   void restore_execution(ExecInfo info);
   // From the store after a restart: goes on with a ready one, cleans up any other. Ends with host_lost when it is gone.

@@ -50,6 +50,9 @@ struct CreateSpec {
   std::optional<Millis> lifetime;      // 0: none; absent: the operator's default
   Millis idle_timeout{0};              // 0: none
   StringMap attributes;                // a dialect's own facts (region, size, project); kept, never interpreted
+  // A caller's name for this call: repeating it gives the sandbox the first call made, as long as that is remembered. Another
+  // request under the same name is kConflict. `request` is the request as the dialect got it, to tell the two apart.
+  std::string idempotency_key, request;
 };
 
 struct SandboxInfo {
@@ -68,6 +71,7 @@ struct SandboxInfo {
   bool frozen = false;
   int running_executions = 0;
   std::optional<Ended> ended;
+  std::string idempotency_key, request_hash;  // of the create call; never shown
 };
 
 struct ListFilter {
@@ -208,7 +212,11 @@ class SandboxService {
  public:
   virtual ~SandboxService() = default;
 
-  virtual Async<SandboxInfo> create(const Caller& caller, CreateSpec spec) = 0;
+  struct Created {
+    SandboxInfo info;
+    bool replayed = false;  // an earlier call with the same idempotency key made it
+  };
+  virtual Async<Created> create(const Caller& caller, CreateSpec spec) = 0;
   virtual Result<SandboxInfo> get(const Caller& caller, const std::string& id) = 0;
   virtual Result<Page<SandboxInfo>> list(const Caller& caller, const ListFilter& filter) = 0;
   virtual Async<SandboxInfo> update(const Caller& caller, const std::string& id, Update update) = 0;

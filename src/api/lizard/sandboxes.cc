@@ -68,7 +68,8 @@ Async<sandbox::SandboxInfo> create_sized(Call& call, sandbox::CreateSpec spec, c
   spec.cpus = size.cpus;
   spec.memory_bytes = size.memory_bytes;
   spec.attributes[kSizeAttribute] = size.name;
-  return call.service.create(call.caller, std::move(spec));
+  GB_CO_TRY(auto created, co_await call.service.create(call.caller, std::move(spec)));
+  co_return std::move(created.info);
 }
 
 // A named size is given exactly or refused. Without a name: the vendor's default, or the next smaller one the operator allows.

@@ -67,14 +67,24 @@ Result<sandbox::CreateSpec> read_create(const bj::value& body) {
 Async<void> create(const Parts& parts, Call& call) {
   GB_CO_TRY(const auto body, co_await read_json(call, true));
   GB_CO_TRY(auto spec, read_create(body));
-  GB_CO_TRY(const auto info, co_await parts.service->create(call.caller, std::move(spec)));
+  if (const auto key = call.request().header("Idempotency-Key")) {
+    if (key->empty() || key->size() > 255) {
+      co_return fail(Code::kInvalidArgument, "Idempotency-Key: must have 1 to 255 characters", {{"field", "Idempotency-Key"}});
+    }
+    spec.idempotency_key = *key;
+    spec.request = json::to_text(body);
+  }
+  const bool repeatable = !spec.idempotency_key.empty();
+  GB_CO_TRY(const auto created, co_await parts.service->create(call.caller, std::move(spec)));
+  const auto& info = created.info;
   auto headers = call.headers();
+  if (created.replayed) headers.emplace_back("Idempotency-Replayed", "true");
   headers.emplace_back("Content-Type", "application/json");
   headers.emplace_back("Location", "/v1/sandboxes/" + info.id);
   Result<void> sent = fail(Code::kCancelled, "the client went away while its sandbox started");
   if (!call.exchange.client_gone()) sent = co_await call.exchange.response.send(201, std::move(headers), json::to_text(view(info)));
-  // Nobody knows its id: it would only run out its lifetime.
-  if (!sent) (void)co_await parts.service->kill(call.caller, info.id);
+  // Nobody knows its id: it would only run out its lifetime. With an idempotency key the caller can ask again.
+  if (!sent && !repeatable) (void)co_await parts.service->kill(call.caller, info.id);
   co_return sent;
 }
 
