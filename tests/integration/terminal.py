@@ -17,7 +17,7 @@ class Terminal:
         self.master, self.slave = pty.openpty()
         self.set_size(rows, cols)
         self.before = termios.tcgetattr(self.slave)
-        self.output = b""
+        self.output = self.pending = b""  # all that came; what no expect() has taken yet
         self.process = subprocess.Popen(command, stdin=self.slave, stdout=self.slave, stderr=self.slave, env=env,
                                         preexec_fn=self.take_terminal)
 
@@ -37,19 +37,20 @@ class Terminal:
         if select.select([self.master], [], [], seconds)[0]:
             data = os.read(self.master, 65536)
             self.output += data
+            self.pending += data
             return data
         return b""
 
     def expect(self, wanted, seconds=20):
-        """Reads until `wanted` has come since the last call; returns everything up to it."""
+        """Reads until `wanted` has come; returns it and what came before it since the last call."""
         deadline = time.monotonic() + seconds
-        seen = b""
-        while wanted not in seen:
-            assert time.monotonic() < deadline, f"{wanted!r} did not come; seen: {seen[-2000:]!r}"
+        while wanted not in self.pending:
+            assert time.monotonic() < deadline, f"{wanted!r} did not come; seen: {self.pending[-2000:]!r}"
             assert self.process.poll() is None or select.select([self.master], [], [], 0)[0], \
-                f"ended with {self.process.returncode} before {wanted!r}; seen: {seen[-2000:]!r}"
-            seen += self.read(0.1)
-        return seen
+                f"ended with {self.process.returncode} before {wanted!r}; seen: {self.pending[-2000:]!r}"
+            self.read(0.1)
+        before, found, self.pending = self.pending.partition(wanted)
+        return before + found
 
     def wait(self, seconds=30):
         """The exit status, reading on so that the program can write."""

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line program against a real daemon, as people and scripts use it (docs/reference/cli.md)."""
 
+import contextlib
 import hashlib
+import io
 import json
 import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import tarfile
+import threading
 import time
+import urllib.parse
 
 import pytest
 
@@ -210,6 +215,55 @@ def test_json_gives_the_execution_with_its_output(cli):
     execution = json.loads(done.stdout)
     assert execution["exit_code"] == 3 and execution["stderr"] == "b\n"
     assert execution["stdout"] == "a\ufffd" and execution["stdout_b64"] == "Yf8="
+
+
+class CuttingProxy:
+    """Passes connections on to the daemon and cuts each one after so many bytes of answers."""
+
+    def __init__(self, url, cut_after):
+        target = urllib.parse.urlsplit(url)
+        self.target, self.cut_after, self.cuts = (target.hostname, target.port), cut_after, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                threading.Thread(target=self.serve, args=(client,), daemon=True).start()
+
+    def serve(self, client):
+        upstream = socket.create_connection(self.target)
+        threading.Thread(target=self.pump, args=(client, upstream), daemon=True).start()
+        passed = 0
+        with contextlib.suppress(OSError):
+            while passed < self.cut_after:
+                data = upstream.recv(min(65536, self.cut_after - passed))
+                if not data:
+                    break
+                client.sendall(data)
+                passed += len(data)
+        self.cuts += passed >= self.cut_after
+        for end in (client, upstream):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    @staticmethod
+    def pump(source, target):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+
+
+def test_output_survives_connections_that_break(cli, daemon):
+    proxy = CuttingProxy(daemon.url, cut_after=700_001)
+    done = cli.run("--url", proxy.url, "run", "--", "seq", "1000000")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == b"".join(b"%d\n" % i for i in range(1, 1_000_001))
+    assert proxy.cuts >= 5
+    proxy.listener.close()
 
 
 # run without a daemon -----------------------------------------------------------------------------------------------
@@ -585,6 +639,38 @@ def test_templates_are_shown(cli):
     assert info["name"] == "base" and len(info["version"]) == 64 and info["image_bytes"] > 0
     done = cli.run("template", "info", "nosuch")
     assert done.returncode == 125 and b"template_not_found" in done.stderr
+
+
+def docker_archive(path, files):
+    """What `docker save` writes, with one layer."""
+    def add(archive, name, data, mode=0o644):
+        member = tarfile.TarInfo(name)
+        member.size, member.mode = len(data), mode
+        archive.addfile(member, io.BytesIO(data))
+
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as archive:
+        for name, data in files.items():
+            add(archive, name, data)
+    layer = layer.getvalue()
+    config = json.dumps({"architecture": "amd64", "os": "linux", "config": {"Env": ["IMPORTED=1"]},
+                         "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest()]}}).encode()
+    manifest = json.dumps([{"Config": "config.json", "RepoTags": ["tiny:1"], "Layers": ["layer.tar"]}]).encode()
+    with tarfile.open(path, "w") as archive:
+        for name, data in (("config.json", config), ("layer.tar", layer), ("manifest.json", manifest)):
+            add(archive, name, data)
+
+
+def test_template_import_list_and_info(lonely, tmp_path):
+    docker_archive(tmp_path / "tiny.tar", {"etc/passwd": b"root:x:0:0::/root:/bin/sh\n", "hello": b"hello\n"})
+    made = lonely.json("template", "import", "tiny", tmp_path / "tiny.tar")
+    assert made["name"] == "tiny" and made["kind"] == "oci-import" and made["env"]["IMPORTED"] == "1"
+    assert lonely.json("template", "info", "tiny") == made
+    assert "tiny" in lonely.ok("template", "ls")
+    (tmp_path / "broken.tar").write_bytes(os.urandom(5000))
+    done = lonely.run("template", "import", "broken", tmp_path / "broken.tar")
+    assert done.returncode == 125 and b"error: " in done.stderr
+    assert "broken" not in lonely.ok("template", "ls")
 
 
 def test_doctor_tells_what_works(cli, runtimes):
