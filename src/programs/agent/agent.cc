@@ -19,6 +19,7 @@ using channel::Type;
 constexpr size_t kReadBytes = 64 * 1024;
 constexpr size_t kNonceBytes = 16;
 constexpr size_t kMaxPingBytes = 64;
+constexpr int kEndRounds = 100;
 constexpr std::chrono::milliseconds kInputRetry{200};
 constexpr std::chrono::milliseconds kOrphanRetry{5};
 
@@ -41,6 +42,17 @@ std::optional<std::string> parse_nonce(const json::object& hello) {
   return nonce;
 }
 
+[[noreturn]] void end_with_everything() {
+  for (int round = 0; round < kEndRounds; ++round) {
+    const auto left = descendants(all_processes(), ::getpid());
+    for (const Process& process : left) signal_process(process, SIGKILL);
+    while (::waitpid(-1, nullptr, WNOHANG | __WALL) > 0) {
+    }
+    if (left.empty()) break;
+  }
+  ::_exit(0);
+}
+
 uint16_t get_u16(const char* in) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(in);
   return static_cast<uint16_t>(bytes[0] | bytes[1] << 8);
@@ -53,8 +65,8 @@ Agent::Agent(AgentOptions options)
       outbox_(loop_, options.to_daemon, [this] { pump_all(); }),
       killer_(loop_),
       setup_(users_),
-      services_{loop_, outbox_, supervisors_, killer_, options.dev_null,
-                [this](const std::string& id) { remove_execution(id); }},
+      services_{loop_,   outbox_,          supervisors_,
+                killer_, options.dev_null, [this](const std::string& id) { remove_execution(id); }},
       requests_(loop_, outbox_,
                 {users_, defaults_.default_user, [this] { return execution_roots(); },
                  [this] { return supervisors_.pids(); }}) {
@@ -62,7 +74,8 @@ Agent::Agent(AgentOptions options)
   loop_.watch(options_.from_daemon, EPOLLIN, [this](uint32_t) { on_input(); });
   loop_.watch(supervisors_.event_fd(), EPOLLIN, [this](uint32_t) {
     supervisors_.drain([](Supervisor& supervisor) {
-      if (supervisor.owner != nullptr) static_cast<Execution*>(supervisor.owner)->on_supervisor(supervisor);
+      if (supervisor.owner != nullptr)
+        static_cast<Execution*>(supervisor.owner)->on_supervisor(supervisor);
     });
   });
   sigset_t child;
@@ -80,7 +93,9 @@ Agent::Agent(AgentOptions options)
   supervisors_.keep_spare();
 }
 
-void Agent::run() { loop_.run(); }
+void Agent::run() {
+  loop_.run();
+}
 
 // ---- Input ----
 
@@ -94,10 +109,10 @@ void Agent::on_input() {
   while (inbox_.next(&message)) handle(message);
 }
 
-// The runtime keeps both pipes open on the sandbox's side, so this is no daemon's death. As an ordinary process the agent ends
-// with its input; as init it cannot, and looks again.
+// The runtime keeps both pipes open on the sandbox's side, so this is no daemon's death. As an
+// ordinary process the agent ends with its input; as init it cannot, and looks again.
 void Agent::on_end_of_input() {
-  if (::getpid() != 1) ::_exit(0);
+  if (::getpid() != 1) end_with_everything();
   loop_.change(options_.from_daemon, 0);
   loop_.in(kInputRetry, [this] { loop_.change(options_.from_daemon, EPOLLIN); });
 }
@@ -108,7 +123,8 @@ void Agent::handle(Inbox::Message& message) {
     case Type::kHello:
       return on_hello(message);
     case Type::kPing:
-      return outbox_.send(0, Type::kPong, std::string_view(message.payload).substr(0, kMaxPingBytes));
+      return outbox_.send(0, Type::kPong,
+                          std::string_view(message.payload).substr(0, kMaxPingBytes));
     case Type::kExec:
       return on_exec(channel, message);
     case Type::kAttach:
@@ -136,7 +152,8 @@ void Agent::for_execution(Execution& execution, Inbox::Message& message) {
       return execution.on_stdin_eof();
     case Type::kAck:
       if (payload.size() < channel::kStreamHeaderBytes) return;
-      return execution.on_ack(static_cast<uint8_t>(payload[0]), channel::get_u64(payload.data() + 8));
+      return execution.on_ack(static_cast<uint8_t>(payload[0]),
+                              channel::get_u64(payload.data() + 8));
     case Type::kDrain:
       if (payload.empty()) return;
       return execution.on_drain(static_cast<uint8_t>(payload[0]));
@@ -168,7 +185,8 @@ void Agent::for_execution(Execution& execution, Inbox::Message& message) {
 
 void Agent::on_hello(Inbox::Message& message) {
   auto hello = parse_object(message.payload);
-  // A daemon that died within its HELLO has left the beginning of one; ours starts at one of the frames after that.
+  // A daemon that died within its HELLO has left the beginning of one; ours starts at one of the
+  // frames after that.
   for (size_t i = 1; !hello && i < message.part_starts.size(); ++i) {
     hello = parse_object(std::string_view(message.payload).substr(message.part_starts[i]));
   }
@@ -191,8 +209,10 @@ void Agent::apply_hello(const json::object& hello) {
   const json::value* limits = find_field(hello, "limits");
   if (limits != nullptr && limits->is_object()) {
     const auto& object = limits->get_object();
-    defaults_.open_files = static_cast<uint64_t>(int_field(object, "open_files", 0, 0, INT64_MAX).value_or(0));
-    defaults_.processes = static_cast<uint64_t>(int_field(object, "processes", 0, 0, INT64_MAX).value_or(0));
+    defaults_.open_files =
+        static_cast<uint64_t>(int_field(object, "open_files", 0, 0, INT64_MAX).value_or(0));
+    defaults_.processes =
+        static_cast<uint64_t>(int_field(object, "processes", 0, 0, INT64_MAX).value_or(0));
   }
   if (options_.may_change_system) setup_.apply(hello, defaults_.default_user);
 }
@@ -227,7 +247,8 @@ Result<void> Agent::start_execution(uint32_t channel, const json::object& object
   GB_TRY(ExecRequest request, parse_exec(object, defaults_, users_));
   auto known = executions_.find(request.id);
   if (known != executions_.end() && known->second->is_done()) remove_execution(request.id);
-  if (executions_.contains(request.id)) return fail(Code::kAlreadyExists, "execution " + request.id);
+  if (executions_.contains(request.id))
+    return fail(Code::kAlreadyExists, "execution " + request.id);
   auto execution = std::make_unique<Execution>(services_, std::move(request));
   GB_TRYV(execution->start(channel));
   channels_[channel] = execution.get();
@@ -246,8 +267,9 @@ void Agent::on_attach(uint32_t channel, const Inbox::Message& message) {
   Execution& execution = *found->second;
   channels_.erase(execution.channel());
   channels_[channel] = &execution;
-  execution.attach(channel, static_cast<uint64_t>(int_field(*object, "stdout", 0, 0, INT64_MAX).value_or(0)),
-                   static_cast<uint64_t>(int_field(*object, "stderr", 0, 0, INT64_MAX).value_or(0)));
+  execution.attach(
+      channel, static_cast<uint64_t>(int_field(*object, "stdout", 0, 0, INT64_MAX).value_or(0)),
+      static_cast<uint64_t>(int_field(*object, "stderr", 0, 0, INT64_MAX).value_or(0)));
 }
 
 void Agent::remove_execution(const std::string& id) {
@@ -287,7 +309,8 @@ void Agent::on_child_signal() {
     if (pid <= 0) break;
     Supervisor* supervisor = supervisors_.find(pid);
     if (WIFSTOPPED(status)) {
-      if (supervisor != nullptr) ::kill(pid, SIGCONT);  // someone's kill -STOP -1; nobody else would wake it
+      if (supervisor != nullptr)
+        ::kill(pid, SIGCONT);  // someone's kill -STOP -1; nobody else would wake it
     } else if (supervisor != nullptr) {
       on_supervisor_died(*supervisor);
     } else {
@@ -299,8 +322,8 @@ void Agent::on_child_signal() {
   if (!orphaned_.empty()) kill_orphans();
 }
 
-// Either told to exit, or killed by root inside the sandbox (kill -9 -1). Then its tree has come to the agent, which cannot tell
-// such trees apart and ends them.
+// Either told to exit, or killed by root inside the sandbox (kill -9 -1). Then its tree has come to
+// the agent, which cannot tell such trees apart and ends them.
 void Agent::on_supervisor_died(Supervisor& supervisor) {
   supervisors_.drain([](Supervisor& s) {
     if (s.owner != nullptr) static_cast<Execution*>(s.owner)->on_supervisor(s);
@@ -319,7 +342,8 @@ void Agent::kill_orphans() {
   for (const Process& orphan : processes) {
     if (orphan.parent != ::getpid() || supervisors_.is_supervisor(orphan.pid)) continue;
     left = true;
-    for (const Process& process : descendants(processes, orphan.pid)) signal_process(process, SIGKILL);
+    for (const Process& process : descendants(processes, orphan.pid))
+      signal_process(process, SIGKILL);
     signal_process(orphan, SIGKILL);
   }
   if (left) {

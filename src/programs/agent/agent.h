@@ -22,7 +22,8 @@ struct AgentOptions {
   SteadyTime started;
 };
 
-// Takes the daemon's messages apart and hands each to the execution, request or connection that its channel means.
+// Takes the daemon's messages apart and hands each to the execution, request or connection that its
+// channel means.
 class Agent {
  public:
   explicit Agent(AgentOptions options);

@@ -6,7 +6,8 @@
 
 #include "programs/agent/test_agent.h"
 
-// Prints what one execution costs through the agent, EXEC to EXITED, on each engine that works here. Not a test.
+// Prints what one execution costs through the agent, EXEC to EXITED, on each engine that works
+// here. Not a test.
 namespace glovebox::agent {
 namespace {
 
@@ -15,8 +16,11 @@ using Micros = std::chrono::duration<double, std::micro>;
 
 void print_row(const char* what, std::vector<double> samples) {
   std::sort(samples.begin(), samples.end());
-  auto at = [&](double part) { return samples[static_cast<size_t>(part * static_cast<double>(samples.size() - 1))] / 1000; };
-  std::printf("  %-28s median %6.2f ms   p10 %6.2f   p90 %6.2f   n %zu\n", what, at(0.5), at(0.1), at(0.9), samples.size());
+  auto at = [&](double part) {
+    return samples[static_cast<size_t>(part * static_cast<double>(samples.size() - 1))] / 1000;
+  };
+  std::printf("  %-28s median %6.2f ms   p10 %6.2f   p90 %6.2f   n %zu\n", what, at(0.5), at(0.1),
+              at(0.9), samples.size());
 }
 
 template <class Work>
@@ -60,7 +64,8 @@ void bench(Engine engine, const char* name, int count) {
                 agent.send(channel, Type::kForget);
               }));
   }
-  print_row("stat", measure(count, [&] { agent.request({{"op", "stat"}, {"path", "/etc/passwd"}}); }));
+  print_row("stat",
+            measure(count, [&] { agent.request({{"op", "stat"}, {"path", "/etc/passwd"}}); }));
 }
 
 }  // namespace

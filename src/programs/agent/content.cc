@@ -25,7 +25,8 @@ namespace {
 constexpr int kMaxLinks = 40;
 
 Result<UniqueFd> open_for_reading(const std::string& path, struct stat* st) {
-  // Non-blocking, so that a FIFO without a writer or a device does not hold us; then only regular files are read.
+  // Non-blocking, so that a FIFO without a writer or a device does not hold us; then only regular
+  // files are read.
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!fd && errno == ENXIO) return fail(Code::kInvalidArgument, path + ": is a socket or device");
   if (!fd) return fail_errno(path);
@@ -40,9 +41,10 @@ bool size_is_known(int fd, const struct stat& st) {
   if (st.st_size > 0) return true;
   struct statfs fs;
   if (::fstatfs(fd, &fs) != 0) return false;
-  constexpr long kMade[] = {PROC_SUPER_MAGIC, SYSFS_MAGIC,  CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC,
-                            DEBUGFS_MAGIC,    TRACEFS_MAGIC};
-  return std::find(std::begin(kMade), std::end(kMade), static_cast<long>(fs.f_type)) == std::end(kMade);
+  constexpr long kMade[] = {PROC_SUPER_MAGIC,    SYSFS_MAGIC,   CGROUP_SUPER_MAGIC,
+                            CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC, TRACEFS_MAGIC};
+  return std::find(std::begin(kMade), std::end(kMade), static_cast<long>(fs.f_type)) ==
+         std::end(kMade);
 }
 
 struct Range {
@@ -76,7 +78,8 @@ Result<void> send_range(Operation& op, int fd, const Range& range, bool promised
     at += static_cast<uint64_t>(n);
     left -= static_cast<uint64_t>(n);
   }
-  if (promised && left > 0) return fail(Code::kConflict, "the file became shorter while it was read");
+  if (promised && left > 0)
+    return fail(Code::kConflict, "the file became shorter while it was read");
   return op.request.end_data();
 }
 

@@ -54,10 +54,10 @@ Result<std::deque<sockaddr_in6>> parse_host(const std::string& host, uint16_t po
 }
 
 Error connect_error(int error) {
-  const Code code = error == ETIMEDOUT ? Code::kTimeout : error == EACCES || error == EPERM
-                                             ? Code::kPermissionDenied
-                        : error == EMFILE ? Code::kOpenFileLimit
-                                          : Code::kUnavailable;
+  const Code code = error == ETIMEDOUT                  ? Code::kTimeout
+                    : error == EACCES || error == EPERM ? Code::kPermissionDenied
+                    : error == EMFILE                   ? Code::kOpenFileLimit
+                                                        : Code::kUnavailable;
   return Error{code, "connect: " + errno_text(error), {}};
 }
 
@@ -136,7 +136,8 @@ void Dials::on_ready(uint32_t channel, uint32_t events) {
   if (dial == nullptr) return;
   if (!dial->connected) return on_connected(*dial);
   if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0 && !write_some(*dial)) return;
-  if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0 && may_read(*dial) && !read_some(*dial)) return;
+  if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0 && may_read(*dial) && !read_some(*dial))
+    return;
   update(*dial);
 }
 

@@ -17,7 +17,8 @@
 
 namespace glovebox::agent {
 
-// The `dial` requests: TCP connections that the agent opens inside the sandbox, with a window in each direction. Loop thread.
+// The `dial` requests: TCP connections that the agent opens inside the sandbox, with a window in
+// each direction. Loop thread.
 class Dials {
  public:
   Dials(Loop& loop, Outbox& outbox) : loop_(loop), outbox_(outbox) {}

@@ -11,10 +11,13 @@ class DialTest : public AgentTest {
  protected:
   // A server in the sandbox; returns once it listens.
   uint32_t serve(const std::string& perl) {
-    const uint32_t channel = agent().exec(
-        {{"argv", {"perl", "-MIO::Socket::IP", "-e",
-                   "$|=1; $s = IO::Socket::IP->new(LocalHost => $ARGV[0], LocalPort => 8000, Listen => 9, ReuseAddr => 1) or die; print qq(up\\n); " + perl,
-                   "127.0.0.1"}}});
+    const uint32_t channel =
+        agent().exec({{"argv",
+                       {"perl", "-MIO::Socket::IP", "-e",
+                        "$|=1; $s = IO::Socket::IP->new(LocalHost => $ARGV[0], LocalPort => 8000, "
+                        "Listen => 9, ReuseAddr => 1) or die; print qq(up\\n); " +
+                            perl,
+                        "127.0.0.1"}}});
     while (agent().receive(channel).type != Type::kOutput) {
       if (testing::Test::HasFailure()) break;
     }
@@ -27,7 +30,8 @@ class DialTest : public AgentTest {
     return channel;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Dial, DialTest, testing::Values(Engine::kNamespaces, Engine::kRunsc), test_name);
+INSTANTIATE_TEST_SUITE_P(Dial, DialTest, testing::Values(Engine::kNamespaces, Engine::kRunsc),
+                         test_name);
 
 TEST_P(DialTest, CarriesBytesBothWaysWithHalfClose) {
   serve("while ($c = $s->accept) { local $/; $all = <$c>; print $c length($all), $all; close $c }");
@@ -55,7 +59,8 @@ TEST_P(DialTest, StopsAtTheWindow) {
   const uint32_t channel = dial({{"port", 8000}});
   ASSERT_TRUE(agent().receive_json(channel, Type::kResponse).at("ok").as_bool());
   size_t received = 0;
-  while (auto frame = agent().receive_within(channel, std::chrono::milliseconds(300))) received += frame->payload.size();
+  while (auto frame = agent().receive_within(channel, std::chrono::milliseconds(300)))
+    received += frame->payload.size();
   EXPECT_EQ(received, channel::kWindowBytes);
   std::string window;
   channel::append_u64(window, 1000000);

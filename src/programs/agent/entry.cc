@@ -12,13 +12,20 @@ namespace {
 
 const char* type_name(mode_t mode) {
   switch (mode & S_IFMT) {
-    case S_IFDIR: return "directory";
-    case S_IFLNK: return "symlink";
-    case S_IFIFO: return "fifo";
-    case S_IFSOCK: return "socket";
-    case S_IFCHR: return "char";
-    case S_IFBLK: return "block";
-    default: return "file";
+    case S_IFDIR:
+      return "directory";
+    case S_IFLNK:
+      return "symlink";
+    case S_IFIFO:
+      return "fifo";
+    case S_IFSOCK:
+      return "socket";
+    case S_IFCHR:
+      return "char";
+    case S_IFBLK:
+      return "block";
+    default:
+      return "file";
   }
 }
 

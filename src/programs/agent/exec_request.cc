@@ -11,7 +11,8 @@ namespace {
 constexpr std::string_view kDefaultPath =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 constexpr size_t kMaxIdBytes = 64;
-constexpr size_t kMaxStringBytes = 128 * 1024;  // Linux: MAX_ARG_STRLEN, with its NUL; gVisor names the error differently
+constexpr size_t kMaxStringBytes =
+    128 * 1024;  // Linux: MAX_ARG_STRLEN, with its NUL; gVisor names the error differently
 constexpr int64_t kMaxMillis = 366ll * 24 * 3600 * 1000;
 
 Result<std::vector<std::string>> parse_argv(const json::object& object) {
@@ -53,7 +54,8 @@ std::vector<std::string> program_candidates(const std::string& name, const std::
   if (name.empty()) return {};
   if (name.find('/') != std::string::npos) return {name};
   std::vector<std::string> out;
-  for (const std::string& dir : split(path, ':')) out.push_back((dir.empty() ? "." : dir) + "/" + name);
+  for (const std::string& dir : split(path, ':'))
+    out.push_back((dir.empty() ? "." : dir) + "/" + name);
   return out;
 }
 
@@ -81,7 +83,8 @@ Result<std::string> parse_pty(const json::object& object, ExecRequest& request) 
 void apply_limits(const ExecDefaults& defaults, ExecRequest& request) {
   request.open_files = defaults.own_open_files;
   if (defaults.open_files > 0) {
-    const uint64_t limit = std::min<uint64_t>(defaults.open_files, defaults.own_open_files.rlim_max);
+    const uint64_t limit =
+        std::min<uint64_t>(defaults.open_files, defaults.own_open_files.rlim_max);
     request.open_files = rlimit64{limit, limit};
   }
   if (defaults.processes > 0) request.processes = rlimit64{defaults.processes, defaults.processes};
@@ -94,22 +97,26 @@ Result<std::map<std::string, std::string>> parse_env(const json::object& object,
   std::map<std::string, std::string> env;
   const json::value* value = find_field(object, field);
   if (value == nullptr) return env;
-  if (!value->is_object()) return fail(Code::kInvalidArgument, std::string(field) + ": must be an object");
+  if (!value->is_object())
+    return fail(Code::kInvalidArgument, std::string(field) + ": must be an object");
   for (const auto& [key, item] : value->get_object()) {
     std::string name(key.data(), key.size());
     auto bytes = bytes_of(item);
-    if (name.empty() || name.find('=') != std::string::npos || name.find('\0') != std::string::npos) {
+    if (name.empty() || name.find('=') != std::string::npos ||
+        name.find('\0') != std::string::npos) {
       return fail(Code::kInvalidArgument, "env: a name is empty or holds = or NUL");
     }
     if (!bytes || bytes->find('\0') != std::string::npos) {
-      return fail(Code::kInvalidArgument, "env: the value of " + name + " must be a string without NUL");
+      return fail(Code::kInvalidArgument,
+                  "env: the value of " + name + " must be a string without NUL");
     }
     env[std::move(name)] = *std::move(bytes);
   }
   return env;
 }
 
-Result<ExecRequest> parse_exec(const json::object& object, const ExecDefaults& defaults, Users& users) {
+Result<ExecRequest> parse_exec(const json::object& object, const ExecDefaults& defaults,
+                               Users& users) {
   ExecRequest request;
   GB_TRY(request.id, text_field(object, "id"));
   if (request.id.empty() || request.id.size() > kMaxIdBytes) {
@@ -127,15 +134,17 @@ Result<ExecRequest> parse_exec(const json::object& object, const ExecDefaults& d
   request.kill_grace = std::chrono::milliseconds(grace);
   GB_TRY(auto env, parse_env(object, "env"));
   env.insert(defaults.env.begin(), defaults.env.end());  // keeps what EXEC said
-  const bool term_given = env.contains("TERM") && !(find_field(object, "pty") != nullptr &&
-      find_field(find_field(object, "pty")->get_object(), "term") != nullptr);
+  const bool term_given = env.contains("TERM") &&
+                          !(find_field(object, "pty") != nullptr &&
+                            find_field(find_field(object, "pty")->get_object(), "term") != nullptr);
   add_user_defaults(env, request, term_given ? env["TERM"] : term);
   request.candidates = program_candidates(request.argv[0], env["PATH"]);
   for (const auto& [name, value] : env) request.env.push_back(name + "=" + value);
   for (const auto* strings : {&request.argv, &request.env}) {
     for (const std::string& text : *strings) {
       if (text.size() < kMaxStringBytes) continue;
-      return fail(Code::kArgumentsTooLong, "an argument or environment variable has 128 KiB or more");
+      return fail(Code::kArgumentsTooLong,
+                  "an argument or environment variable has 128 KiB or more");
     }
   }
   apply_limits(defaults, request);

@@ -46,7 +46,8 @@ struct ExecRequest {
   std::optional<rlimit64> processes;
 };
 
-Result<ExecRequest> parse_exec(const json::object& object, const ExecDefaults& defaults, Users& users);
+Result<ExecRequest> parse_exec(const json::object& object, const ExecDefaults& defaults,
+                               Users& users);
 // An object of name → text. Names: not empty, no "=" and no NUL.
 Result<std::map<std::string, std::string>> parse_env(const json::object& object,
                                                      std::string_view field);

@@ -13,7 +13,8 @@ using channel::Type;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-INSTANTIATE_TEST_SUITE_P(Exec, AgentTest, testing::Values(Engine::kNamespaces, Engine::kRunsc), test_name);
+INSTANTIATE_TEST_SUITE_P(Exec, AgentTest, testing::Values(Engine::kNamespaces, Engine::kRunsc),
+                         test_name);
 
 milliseconds since(steady_clock::time_point start) {
   return std::chrono::duration_cast<milliseconds>(steady_clock::now() - start);
@@ -89,7 +90,8 @@ TEST_P(AgentTest, NamesTheCauseWhenNothingCanBeStarted) {
 
 TEST_P(AgentTest, ReturnsWhenTheMainProcessEndsThoughAChildHoldsThePipe) {
   const auto start = steady_clock::now();
-  const uint32_t channel = agent().exec({{"id", "bg"}, {"command", "sleep 300 & echo done"}, {"timeout_ms", 30000}});
+  const uint32_t channel =
+      agent().exec({{"id", "bg"}, {"command", "sleep 300 & echo done"}, {"timeout_ms", 30000}});
   const auto result = agent().finish(channel, false);
   EXPECT_LT(since(start), milliseconds(1000));
   EXPECT_EQ(result.out, "done\n");
@@ -102,7 +104,8 @@ TEST_P(AgentTest, ReturnsWhenTheMainProcessEndsThoughAChildHoldsThePipe) {
     const json::object listed = agent().request({{"op", "processes"}});
     ASSERT_EQ(listed.at("processes").as_array().size(), 1u);
     process = listed.at("processes").as_array()[0].as_object();
-  } while (to_text({{"argv", process.at("argv")}}) != R"({"argv":["sleep","300"]})" && since(start) < milliseconds(5000));
+  } while (to_text({{"argv", process.at("argv")}}) != R"({"argv":["sleep","300"]})" &&
+           since(start) < milliseconds(5000));
   EXPECT_LT(since(start), milliseconds(5000));
   EXPECT_EQ(process.at("execution").as_string(), "bg");
   EXPECT_EQ(process.at("user").as_string(), "user");
@@ -122,8 +125,9 @@ TEST_P(AgentTest, ABackgroundChildThatGoesOnWritingIsNeitherBlockedNorBroken) {
 TEST_P(AgentTest, TheDeadlineEndsTheWholeTreeAndKeepsTheOutput) {
   const auto start = steady_clock::now();
   const auto result = agent().run(
-      {{"command", "echo begun; (sleep 3; touch /tmp/late) & setsid sh -c 'sleep 3; touch /tmp/late2' & "
-                   "(setsid sh -c '(sleep 3; touch /tmp/late3) &' &); trap '' TERM; sleep 60"},
+      {{"command",
+        "echo begun; (sleep 3; touch /tmp/late) & setsid sh -c 'sleep 3; touch /tmp/late2' & "
+        "(setsid sh -c '(sleep 3; touch /tmp/late3) &' &); trap '' TERM; sleep 60"},
        {"timeout_ms", 500}});
   EXPECT_GE(since(start), milliseconds(500));
   EXPECT_LT(since(start), milliseconds(1000));
@@ -142,15 +146,17 @@ TEST_P(AgentTest, AShortDeadlineIsPrecise) {
 }
 
 TEST_P(AgentTest, AtTheDeadlineWithGraceTheTreeMayFinishItself) {
-  const auto polite = agent().run({{"command", "trap 'echo bye; exit 7' TERM; while :; do sleep 0.02; done"},
-                                   {"timeout_ms", 300},
-                                   {"kill_grace_ms", 5000}});
+  const auto polite =
+      agent().run({{"command", "trap 'echo bye; exit 7' TERM; while :; do sleep 0.02; done"},
+                   {"timeout_ms", 300},
+                   {"kill_grace_ms", 5000}});
   EXPECT_EQ(polite.outcome(), "timed_out");
   EXPECT_EQ(polite.out, "bye\n");
   EXPECT_FALSE(polite.exited.contains("signal"));
   const auto start = steady_clock::now();
-  const auto stubborn = agent().run(
-      {{"command", "trap '' TERM; while :; do sleep 0.02; done"}, {"timeout_ms", 300}, {"kill_grace_ms", 300}});
+  const auto stubborn = agent().run({{"command", "trap '' TERM; while :; do sleep 0.02; done"},
+                                     {"timeout_ms", 300},
+                                     {"kill_grace_ms", 300}});
   EXPECT_GE(since(start), milliseconds(600));
   EXPECT_EQ(stubborn.outcome(), "timed_out");
   EXPECT_EQ(stubborn.exited.at("signal").as_int64(), SIGKILL);
@@ -158,11 +164,17 @@ TEST_P(AgentTest, AtTheDeadlineWithGraceTheTreeMayFinishItself) {
 
 TEST_P(AgentTest, KillBeatsAForkBomb) {
   agent().hello({{"limits", {{"open_files", 1024}, {"processes", 60}}}});
-  // fork and fork again, also when it fails, and half of the processes end at once: their children change parents all the time.
-  const uint32_t channel = agent().exec({{"argv", {"perl", "-e", "$|=1; print qq(on\n); $m = $$; for (;;) { fork; exit if $$ != $m && rand() < 0.1; setpgrp if rand() < 0.1 }"}}});
+  // fork and fork again, also when it fails, and half of the processes end at once: their children
+  // change parents all the time.
+  const uint32_t channel =
+      agent().exec({{"argv",
+                     {"perl", "-e",
+                      "$|=1; print qq(on\n); $m = $$; for (;;) { fork; exit if $$ != $m && rand() "
+                      "< 0.1; setpgrp if rand() < 0.1 }"}}});
   while (agent().receive(channel).type != Type::kOutput) {
   }
-  std::this_thread::sleep_for(milliseconds(200));  // lets it grow; shorter only makes the test easier
+  std::this_thread::sleep_for(
+      milliseconds(200));  // lets it grow; shorter only makes the test easier
   agent().kill(channel);
   ExecOutcome result = agent().finish(channel, true, 3);
   EXPECT_EQ(result.outcome(), "killed_by_caller");
@@ -173,8 +185,11 @@ TEST_P(AgentTest, KillBeatsAForkBomb) {
 
 TEST_P(AgentTest, AFullProcessLimitIsNamedAndEndsWithIt) {
   agent().hello({{"limits", {{"open_files", 1024}, {"processes", 20}}}});
-  const uint32_t channel = agent().exec({{"argv", {"perl", "-e",
-      "$|=1; while ($n < 100) { $p = fork; last if !defined $p; if (!$p) { sleep 100; exit } $n++ } print qq($n full\\n); sleep 100"}}});
+  const uint32_t channel =
+      agent().exec({{"argv",
+                     {"perl", "-e",
+                      "$|=1; while ($n < 100) { $p = fork; last if !defined $p; if (!$p) { sleep "
+                      "100; exit } $n++ } print qq($n full\\n); sleep 100"}}});
   std::string out;
   while (out.find('\n') == std::string::npos) {
     const auto frame = agent().receive(channel);
@@ -182,7 +197,8 @@ TEST_P(AgentTest, AFullProcessLimitIsNamedAndEndsWithIt) {
     ASSERT_NE(static_cast<int>(frame.type), static_cast<int>(Type::kPing));
   }
   EXPECT_LE(std::stoi(out), 20);
-  const uint32_t last = agent().exec({{"command", "exec sleep 100"}});  // Linux counts a process that changes its user late
+  const uint32_t last = agent().exec(
+      {{"command", "exec sleep 100"}});  // Linux counts a process that changes its user late
   EXPECT_EQ(static_cast<int>(agent().receive(last).type), static_cast<int>(Type::kStarted));
   // gVisor checks the limit where a process forks, not where it changes its user.
   if (GetParam() == Engine::kNamespaces) {
@@ -197,7 +213,8 @@ TEST_P(AgentTest, AFullProcessLimitIsNamedAndEndsWithIt) {
 }
 
 TEST_P(AgentTest, KillsASessionOfItsOwnAfterTheMainProcessEnded) {
-  const uint32_t channel = agent().exec({{"command", "setsid sh -c '(sleep 100 & sleep 100) &'; exit 5"}});
+  const uint32_t channel =
+      agent().exec({{"command", "setsid sh -c '(sleep 100 & sleep 100) &'; exit 5"}});
   const auto result = agent().finish(channel, false);
   EXPECT_EQ(result.exit_code(), 5);
   EXPECT_TRUE(result.exited.at("children").as_bool());
@@ -208,7 +225,8 @@ TEST_P(AgentTest, KillsASessionOfItsOwnAfterTheMainProcessEnded) {
 
 TEST_P(AgentTest, SignalsGoToTheTreeOrToTheMainProcessOnly) {
   const char* command =
-      "trap 'echo main' USR1; (trap 'echo child; exit' USR1; echo ready; while :; do sleep 0.02; done) & "
+      "trap 'echo main' USR1; (trap 'echo child; exit' USR1; echo ready; while :; do sleep 0.02; "
+      "done) & "
       "while :; do sleep 0.02; done";
   const uint32_t channel = agent().exec({{"command", command}});
   std::string out;
@@ -244,7 +262,8 @@ TEST_P(AgentTest, StandardInputIsStreamedAndEnds) {
 TEST_P(AgentTest, TwentyMebibytesOfInputArriveWithinTheWindow) {
   std::string data;
   while (data.size() < 20u << 20) data += "line " + std::to_string(data.size()) + "\n";
-  const uint32_t channel = agent().exec({{"argv", {"sh", "-c", "cat > /tmp/in; wc -c < /tmp/in"}}, {"stdin", true}});
+  const uint32_t channel =
+      agent().exec({{"argv", {"sh", "-c", "cat > /tmp/in; wc -c < /tmp/in"}}, {"stdin", true}});
   uint64_t sent = 0, acknowledged = 0;
   while (sent < data.size()) {
     while (sent - acknowledged >= channel::kWindowBytes) {
@@ -252,8 +271,9 @@ TEST_P(AgentTest, TwentyMebibytesOfInputArriveWithinTheWindow) {
       if (frame.type == Type::kStdinAck) acknowledged = channel::get_u64(frame.payload.data());
       ASSERT_NE(static_cast<int>(frame.type), static_cast<int>(Type::kPing));
     }
-    const size_t n = std::min<uint64_t>({data.size() - sent, acknowledged + channel::kWindowBytes - sent,
-                                         channel::kMaxPayloadToAgent});
+    const size_t n =
+        std::min<uint64_t>({data.size() - sent, acknowledged + channel::kWindowBytes - sent,
+                            channel::kMaxPayloadToAgent});
     agent().send(channel, Type::kStdin, std::string_view(data).substr(sent, n));
     sent += n;
   }
@@ -263,7 +283,8 @@ TEST_P(AgentTest, TwentyMebibytesOfInputArriveWithinTheWindow) {
 }
 
 TEST_P(AgentTest, InputForAReaderThatIsGoneIsAcknowledged) {
-  const uint32_t channel = agent().exec({{"command", "exec <&-; echo closed; sleep 100"}, {"stdin", true}});
+  const uint32_t channel =
+      agent().exec({{"command", "exec <&-; echo closed; sleep 100"}, {"stdin", true}});
   while (agent().receive(channel).type != Type::kOutput) {
   }
   agent().send(channel, Type::kStdin, "nobody reads this");
@@ -279,10 +300,12 @@ TEST_P(AgentTest, ArgumentsEnvironmentAndCommandsAreByteExact) {
   EXPECT_EQ(agent().run({{"argv", {"printf", "%s|", "a b", "$HOME", "\\\\", "", "\"q\""}}}).out,
             "a b|$HOME|\\\\||\"q\"|");
   const std::string big(100 * 1024, 'v');
-  const auto env = agent().run({{"argv", {"sh", "-c", "printf '%s|' \"$A\" \"$B\" \"$C\" \"${#D}\""}},
-                                {"env", {{"A", "1\n2=3"}, {"B", "'\""}, {"C", ""}, {"D", big}}}});
+  const auto env =
+      agent().run({{"argv", {"sh", "-c", "printf '%s|' \"$A\" \"$B\" \"$C\" \"${#D}\""}},
+                   {"env", {{"A", "1\n2=3"}, {"B", "'\""}, {"C", ""}, {"D", big}}}});
   EXPECT_EQ(env.out, "1\n2=3|'\"||102400|");
-  EXPECT_EQ(agent().run({{"argv", {"printf", "%s", json::object{{"b64", "/wA="}}}}}).code(), "invalid_argument");
+  EXPECT_EQ(agent().run({{"argv", {"printf", "%s", json::object{{"b64", "/wA="}}}}}).code(),
+            "invalid_argument");
   EXPECT_EQ(agent().run({{"argv", {"printf", "%s", json::object{{"b64", "/w=="}}}}}).out, "\xff");
   EXPECT_EQ(agent().run({{"command", "mkdir '/tmp/with space'"}}).exit_code(), 0);
   EXPECT_EQ(agent().run({{"argv", {"pwd"}}, {"cwd", "/tmp/with space"}}).out, "/tmp/with space\n");
@@ -294,24 +317,30 @@ TEST_P(AgentTest, GivesTheUsersIdentityAndDefaults) {
   EXPECT_EQ(agent().run({{"argv", {"id", "-u"}}, {"user", "0"}}).out, "0\n");
   EXPECT_EQ(agent().run({{"argv", {"id", "-u"}}, {"user", "4242"}}).out, "4242\n");
   agent().hello({{"env", {{"A", "base"}, {"B", "base"}, {"USER", "set"}}}});
-  EXPECT_EQ(agent().run({{"command", "echo $A $B $USER"}, {"env", {{"B", "own"}}}}).out, "base own set\n");
+  EXPECT_EQ(agent().run({{"command", "echo $A $B $USER"}, {"env", {{"B", "own"}}}}).out,
+            "base own set\n");
 }
 
 TEST_P(AgentTest, AProcessGetsNothingOfTheAgents) {
-  const auto result = agent().sh("ls /proc/self/fd | wc -l; grep -E 'Sig(Blk|Ign)' /proc/self/status; "
-                                 "ulimit -n; cut -d' ' -f6 /proc/self/stat; echo $$");
+  const auto result = agent().sh(
+      "ls /proc/self/fd | wc -l; grep -E 'Sig(Blk|Ign)' /proc/self/status; "
+      "ulimit -n; cut -d' ' -f6 /proc/self/stat; echo $$");
   const std::string expected_fds = "4\n";  // 0, 1, 2 and the directory itself
   EXPECT_TRUE(result.out.starts_with(expected_fds)) << result.out;
   if (GetParam() == Engine::kNamespaces) {
-    EXPECT_NE(result.out.find("SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n1024\n"), std::string::npos)
+    EXPECT_NE(result.out.find("SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n1024\n"),
+              std::string::npos)
         << result.out;
   }
   // Nor can it reach for the channel: that would be root's rights.
-  const auto reach = agent().sh("for fd in /proc/1/fd/*; do case $(readlink $fd) in /dev/null) ;; *) "
-                                "(: < $fd) 2>/dev/null && echo read $fd; (: > $fd) 2>/dev/null && echo write $fd;; esac; done; "
-                                "for fd in $(seq 0 300); do (: < /proc/1/fd/$fd) 2>/dev/null && echo got $fd; done; exit 0");
+  const auto reach = agent().sh(
+      "for fd in /proc/1/fd/*; do case $(readlink $fd) in /dev/null) ;; *) "
+      "(: < $fd) 2>/dev/null && echo read $fd; (: > $fd) 2>/dev/null && echo write $fd;; esac; "
+      "done; "
+      "for fd in $(seq 0 300); do (: < /proc/1/fd/$fd) 2>/dev/null && echo got $fd; done; exit 0");
   EXPECT_EQ(reach.exit_code(), 0);
-  for (const char* got : {"got 200", "got 201", "read", "write"}) EXPECT_EQ(reach.out.find(got), std::string::npos) << reach.out;
+  for (const char* got : {"got 200", "got 201", "read", "write"})
+    EXPECT_EQ(reach.out.find(got), std::string::npos) << reach.out;
 }
 
 TEST_P(AgentTest, ATerminalHasItsSizeEchoAndEnd) {
@@ -340,8 +369,9 @@ TEST_P(AgentTest, ATerminalHasItsSizeEchoAndEnd) {
 }
 
 TEST_P(AgentTest, ATerminalIsResizedAndKnowsTheInterruptKey) {
-  const uint32_t channel = agent().exec(
-      {{"command", "trap 'stty size' WINCH; echo go; while :; do sleep 0.02; done"}, {"pty", {{"cols", 80}, {"rows", 24}}}});
+  const uint32_t channel =
+      agent().exec({{"command", "trap 'stty size' WINCH; echo go; while :; do sleep 0.02; done"},
+                    {"pty", {{"cols", 80}, {"rows", 24}}}});
   std::string out;
   auto read_until = [&](const std::string& text) {
     while (out.find(text) == std::string::npos) {
@@ -365,7 +395,8 @@ TEST_P(AgentTest, OutputThatNobodyAcknowledgesBlocksTheProcessNotTheAgent) {
   for (;;) {
     const auto frame = agent().receive_within(flood, milliseconds(500));
     if (!frame) break;
-    if (frame->type == Type::kOutput) received += frame->payload.size() - channel::kStreamHeaderBytes;
+    if (frame->type == Type::kOutput)
+      received += frame->payload.size() - channel::kStreamHeaderBytes;
   }
   EXPECT_EQ(received, channel::kWindowBytes);
   EXPECT_EQ(agent().sh("echo alive").out, "alive\n");
@@ -380,7 +411,8 @@ TEST_P(AgentTest, OutputThatNobodyAcknowledgesBlocksTheProcessNotTheAgent) {
     break;
   }
   EXPECT_EQ(text_of(exited, "outcome"), "killed_by_caller");
-  EXPECT_EQ(exited.at("stdout_bytes").to_number<uint64_t>() - exited.at("dropped").at("stdout").to_number<uint64_t>(),
+  EXPECT_EQ(exited.at("stdout_bytes").to_number<uint64_t>() -
+                exited.at("dropped").at("stdout").to_number<uint64_t>(),
             received);
 }
 
@@ -411,10 +443,12 @@ TEST_P(AgentTest, ManyConcurrentExecutionsKeepTheirOwnCodes) {
   for (int round = 0; round < rounds; ++round) {
     std::vector<uint32_t> channels;
     for (int i = 0; i < 50; ++i) {
-      channels.push_back(agent().exec({{"command", "exit " + std::to_string((i * 7 + round) % 256)}}));
+      channels.push_back(
+          agent().exec({{"command", "exit " + std::to_string((i * 7 + round) % 256)}}));
     }
     for (int i = 0; i < 50; ++i) {
-      EXPECT_EQ(agent().finish(channels[static_cast<size_t>(i)]).exit_code(), (i * 7 + round) % 256);
+      EXPECT_EQ(agent().finish(channels[static_cast<size_t>(i)]).exit_code(),
+                (i * 7 + round) % 256);
     }
   }
   EXPECT_TRUE(agent().pids().empty());

@@ -17,7 +17,8 @@ namespace {
 
 using channel::Type;
 
-// A terminal's last bytes arrive through a queue of the kernel's, a moment after the process has ended.
+// A terminal's last bytes arrive through a queue of the kernel's, a moment after the process has
+// ended.
 constexpr std::chrono::milliseconds kPtyQuiet{100};
 constexpr uint64_t kPtyRestBytes = 64 * 1024;
 constexpr uint64_t kStdinAckStep = 32 * 1024;
@@ -469,7 +470,8 @@ void Execution::acknowledge_stdin() {
 
 void Execution::on_resize(uint16_t columns, uint16_t rows) {
   if (!out_.is_pty() || !out_.is_open()) return;
-  if (!resize_pty(out_.fd(), columns, rows)) signal(SIGWINCH, true);  // ignored by all who do not ask for it
+  if (!resize_pty(out_.fd(), columns, rows))
+    signal(SIGWINCH, true);  // ignored by all who do not ask for it
 }
 
 void Execution::signal(int number, bool tree) {

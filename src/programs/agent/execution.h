@@ -38,7 +38,8 @@ class Execution {
   // Gives the launch to a supervisor. On error nothing was started.
   Result<void> start(uint32_t channel);
   void on_supervisor(Supervisor& supervisor);
-  // The supervisor was killed from inside: the agent itself reaps its tree now. False when nothing had been started.
+  // The supervisor was killed from inside: the agent itself reaps its tree now. False when nothing
+  // had been started.
   bool on_supervisor_lost();
   void on_orphan_reaped(pid_t pid, int status, const struct rusage& usage);
   void on_orphans_gone();
@@ -58,7 +59,9 @@ class Execution {
   void kill(Outcome reason);
 
   // The daemon has the last frame, or nobody wants one: it will be removed in a moment.
-  bool is_done() const { return gone_ && forgotten_ && stage_ == Stage::kEnded && (channel_ == 0 || gone_sent_); }
+  bool is_done() const {
+    return gone_ && forgotten_ && stage_ == Stage::kEnded && (channel_ == 0 || gone_sent_);
+  }
   const std::string& id() const { return request_.id; }
   uint32_t channel() const { return channel_; }
   pid_t main_pid() const { return main_pid_; }

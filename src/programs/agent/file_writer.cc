@@ -32,8 +32,8 @@ FileWriter::~FileWriter() {
   }
   if (!appending_ || !file_) return;
   struct stat st;
-  const bool only_ours = ::fstat(file_.get(), &st) == 0 &&
-                         static_cast<uint64_t>(st.st_size) == old_size_ + written_;
+  const bool only_ours =
+      ::fstat(file_.get(), &st) == 0 && static_cast<uint64_t>(st.st_size) == old_size_ + written_;
   if (only_ours && created_) {
     ::unlink(path_.c_str());
   } else if (only_ours) {
@@ -41,7 +41,8 @@ FileWriter::~FileWriter() {
   }
 }
 
-// Opening it for writing is the test whether the user may replace its content; a rename alone would not ask.
+// Opening it for writing is the test whether the user may replace its content; a rename alone would
+// not ask.
 Result<void> FileWriter::check_existing(bool exclusive) {
   const std::string name = base_name(path_);
   exists_ = ::fstatat(directory_.get(), name.c_str(), &existing_, AT_SYMLINK_NOFOLLOW) == 0;
@@ -61,7 +62,8 @@ Result<void> FileWriter::open_new(mode_t mode, bool mode_given, bool exclusive) 
   exclusive_ = exclusive;
   directory_.reset(::open(parent_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // A directory may be writable without being readable.
-  if (!directory_) directory_.reset(::open(parent_of(path_).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!directory_)
+    directory_.reset(::open(parent_of(path_).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!directory_) return fail_errno(parent_of(path_));
   GB_TRYV(check_existing(exclusive));
   mode_ = exists_ && !mode_given ? existing_.st_mode & 07777 : mode;
@@ -125,7 +127,8 @@ Result<void> FileWriter::put_in_place() {
     if (::renameat(at, temporary_.c_str(), at, name.c_str()) == 0) return {};
     return errno == EPERM || errno == EACCES ? replace_foreign() : fail_errno(path_);
   }
-  if (::syscall(SYS_renameat2, at, temporary_.c_str(), at, name.c_str(), kNoReplace) == 0) return {};
+  if (::syscall(SYS_renameat2, at, temporary_.c_str(), at, name.c_str(), kNoReplace) == 0)
+    return {};
   if (errno != EINVAL && errno != ENOSYS) return fail_errno(path_);
   // A file system without it: a hard link never replaces either.
   if (::linkat(at, temporary_.c_str(), at, name.c_str(), 0) != 0) return fail_errno(path_);
@@ -133,8 +136,8 @@ Result<void> FileWriter::put_in_place() {
   return {};
 }
 
-// In a sticky directory (/tmp) nobody may rename over another user's file, though writing into it was allowed, which
-// check_existing() has asked. If it still is that file, the outcome is the same.
+// In a sticky directory (/tmp) nobody may rename over another user's file, though writing into it
+// was allowed, which check_existing() has asked. If it still is that file, the outcome is the same.
 Result<void> FileWriter::replace_foreign() {
   const int error = errno;
   const std::string name = base_name(path_);
@@ -144,7 +147,8 @@ Result<void> FileWriter::replace_foreign() {
                     now.st_ino == existing_.st_ino && now.st_dev == existing_.st_dev;
   if (!same) return fail_errno(path_, error);
   const AsRootForAMoment root;
-  if (::renameat(directory_.get(), temporary_.c_str(), directory_.get(), name.c_str()) != 0) return fail_errno(path_);
+  if (::renameat(directory_.get(), temporary_.c_str(), directory_.get(), name.c_str()) != 0)
+    return fail_errno(path_);
   return {};
 }
 

@@ -12,16 +12,19 @@
 
 namespace glovebox::agent {
 
-// Writes one file so that it appears whole or not at all: into a temporary name beside it, renamed by commit(). Without
-// commit() nothing is left. An existing file keeps its owner and mode. Runs inside an ActAs.
+// Writes one file so that it appears whole or not at all: into a temporary name beside it, renamed
+// by commit(). Without commit() nothing is left. An existing file keeps its owner and mode. Runs
+// inside an ActAs.
 class FileWriter {
  public:
   FileWriter(std::string path, const User& user) : path_(std::move(path)), user_(user) {}
   ~FileWriter();
 
-  // `mode_given`: it also replaces the mode of an existing file. `exclusive`: kFileExists when there is one.
+  // `mode_given`: it also replaces the mode of an existing file. `exclusive`: kFileExists when
+  // there is one.
   Result<void> open_new(mode_t mode, bool mode_given, bool exclusive);
-  // To the end of the file itself; without commit() it is cut back, if nobody else has written meanwhile.
+  // To the end of the file itself; without commit() it is cut back, if nobody else has written
+  // meanwhile.
   Result<void> open_append(mode_t mode);
   Result<void> append(std::string_view bytes);
   Result<void> commit();

@@ -13,16 +13,18 @@
 #include "programs/agent/entry.h"
 #include "programs/agent/operations.h"
 
-// stat, list, mkdir and chmod. Paths are resolved by the kernel with the user's rights, links included: what is reachable is
-// the sandbox's own view, and nothing here is a boundary.
+// stat, list, mkdir and chmod. Paths are resolved by the kernel with the user's rights, links
+// included: what is reachable is the sandbox's own view, and nothing here is a boundary.
 namespace glovebox::agent {
 namespace {
 
 constexpr int64_t kMaxPage = 1000;
 constexpr size_t kMaxPageBytes = 3 << 20;  // below the 4 MiB of a message
 
-// The `limit` smallest names above `after`, in order, and whether there are more. Constant memory for any directory.
-std::vector<std::string> smallest_names(DIR* dir, const std::string& after, size_t limit, bool* more) {
+// The `limit` smallest names above `after`, in order, and whether there are more. Constant memory
+// for any directory.
+std::vector<std::string> smallest_names(DIR* dir, const std::string& after, size_t limit,
+                                        bool* more) {
   std::priority_queue<std::string> heap;  // the largest on top
   while (const dirent* entry = ::readdir(dir)) {
     std::string name = entry->d_name;
@@ -97,7 +99,8 @@ Result<bool> make_directories(const std::string& path, mode_t mode) {
     return fail(Code::kFileExists, path + ": exists and is not a directory");
   }
   if (errno != ENOENT) return fail_errno(path);
-  for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+  for (size_t slash = path.find('/', 1); slash != std::string::npos;
+       slash = path.find('/', slash + 1)) {
     const std::string parent = path.substr(0, slash);
     if (::mkdir(parent.c_str(), 0755) == 0 || errno == EEXIST) continue;
     const int error = errno;  // a read-only or foreign parent is no problem when it is there

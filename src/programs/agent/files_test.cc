@@ -12,18 +12,22 @@ using channel::Type;
 
 class FilesTest : public AgentTest {
  protected:
-  std::string code(json::object request) { return text_of(agent().request(std::move(request)), "code"); }
+  std::string code(json::object request) {
+    return text_of(agent().request(std::move(request)), "code");
+  }
   bool ok(json::object request) { return agent().request(std::move(request)).at("ok").as_bool(); }
   bool ok_write(const std::string& content, json::object fields) {
     return agent().write(content, std::move(fields)).at("ok").as_bool();
   }
 };
-INSTANTIATE_TEST_SUITE_P(Files, FilesTest, testing::Values(Engine::kNamespaces, Engine::kRunsc), test_name);
+INSTANTIATE_TEST_SUITE_P(Files, FilesTest, testing::Values(Engine::kNamespaces, Engine::kRunsc),
+                         test_name);
 
 TEST_P(FilesTest, ContentIsBitExact) {
   std::string all;
   for (int i = 0; i < 256; ++i) all.push_back(static_cast<char>(i));
-  for (const std::string& content : {std::string(), std::string("\xff"), all, random_bytes(8 << 20)}) {
+  for (const std::string& content :
+       {std::string(), std::string("\xff"), all, random_bytes(8 << 20)}) {
     const json::object written = agent().write(content, {{"path", "/tmp/f"}});
     ASSERT_TRUE(written.at("ok").as_bool()) << to_text(written);
     EXPECT_EQ(written.at("entry").at("size").to_number<uint64_t>(), content.size());
@@ -34,8 +38,15 @@ TEST_P(FilesTest, ContentIsBitExact) {
 }
 
 TEST_P(FilesTest, OddNamesGoRoundTrip) {
-  std::vector<std::string> names = {"a b.txt", "\xc3\xbc" "ber.txt", "emoji-\xf0\x9f\x98\x80", "line\nbreak", "-rf",
-                                    std::string(255, 'n'), "not-utf8-\xff\xfe", "%2e%2e"};
+  std::vector<std::string> names = {"a b.txt",
+                                    "\xc3\xbc"
+                                    "ber.txt",
+                                    "emoji-\xf0\x9f\x98\x80",
+                                    "line\nbreak",
+                                    "-rf",
+                                    std::string(255, 'n'),
+                                    "not-utf8-\xff\xfe",
+                                    "%2e%2e"};
   ASSERT_TRUE(ok({{"op", "mkdir"}, {"path", "names"}}));
   for (const std::string& name : names) {
     const std::string path = "/home/user/names/" + name;
@@ -51,7 +62,8 @@ TEST_P(FilesTest, OddNamesGoRoundTrip) {
     EXPECT_EQ(entries[i].at("name").is_object(), !is_utf8(names[i]));
     EXPECT_TRUE(ok({{"op", "remove"}, {"path", entries[i].at("path")}}));
   }
-  EXPECT_TRUE(agent().request({{"op", "list"}, {"path", "names"}}).at("entries").as_array().empty());
+  EXPECT_TRUE(
+      agent().request({{"op", "list"}, {"path", "names"}}).at("entries").as_array().empty());
 }
 
 TEST_P(FilesTest, PagesAreStableAndComplete) {
@@ -60,8 +72,10 @@ TEST_P(FilesTest, PagesAreStableAndComplete) {
   std::vector<std::string> names;
   int pages = 0;
   for (bool more = true; more; ++pages) {
-    const json::object page = agent().request({{"op", "list"}, {"path", "big"}, {"after", after}, {"limit", 700}});
-    for (const json::value& entry : page.at("entries").as_array()) names.push_back(*bytes_of(entry.at("name")));
+    const json::object page =
+        agent().request({{"op", "list"}, {"path", "big"}, {"after", after}, {"limit", 700}});
+    for (const json::value& entry : page.at("entries").as_array())
+      names.push_back(*bytes_of(entry.at("name")));
     after = names.back();
     more = page.at("more").as_bool();
   }
@@ -72,9 +86,15 @@ TEST_P(FilesTest, PagesAreStableAndComplete) {
 }
 
 TEST_P(FilesTest, ErrorsHaveCodes) {
-  ASSERT_EQ(agent().run({{"command", "cd /tmp && mkdir -p full/x && mkfifo pipe && ln -s loop loop && touch file && "
-                                     "mkdir locked && echo s > locked/secret && chmod 700 locked && echo s > own && chmod 600 own"},
-                         {"user", "root"}}).exit_code(), 0);
+  ASSERT_EQ(
+      agent()
+          .run({{"command",
+                 "cd /tmp && mkdir -p full/x && mkfifo pipe && ln -s loop loop && touch file && "
+                 "mkdir locked && echo s > locked/secret && chmod 700 locked && echo s > own && "
+                 "chmod 600 own"},
+                {"user", "root"}})
+          .exit_code(),
+      0);
   const struct {
     json::object request;
     const char* expected;
@@ -108,7 +128,8 @@ TEST_P(FilesTest, ErrorsHaveCodes) {
       {{{"op", "remove"}, {"path", "/tmp/none"}}, "file_not_found"},
       {{{"op", "remove"}, {"path", "/etc/passwd"}}, "permission_denied"},
       {{{"op", "move"}, {"from", "/tmp/none"}, {"to", "/tmp/x"}}, "file_not_found"},
-      {{{"op", "move"}, {"from", "/tmp/pipe"}, {"to", "/tmp/file"}, {"user", "root"}}, "file_exists"},
+      {{{"op", "move"}, {"from", "/tmp/pipe"}, {"to", "/tmp/file"}, {"user", "root"}},
+       "file_exists"},
       {{{"op", "chmod"}, {"path", "/tmp/file"}, {"mode", 511}}, "permission_denied"},
       {{{"op", "chmod"}, {"path", "/tmp/file"}}, "invalid_argument"},
       {{{"op", "signal"}, {"pid", 1}}, "not_found"},
@@ -116,15 +137,21 @@ TEST_P(FilesTest, ErrorsHaveCodes) {
       {{{"op", "nonsense"}}, "invalid_argument"},
       {{{"op", "stat"}, {"path", 7}}, "invalid_path"},
   };
-  for (const auto& item : cases) EXPECT_EQ(code(item.request), item.expected) << to_text(item.request).substr(0, 120);
+  for (const auto& item : cases)
+    EXPECT_EQ(code(item.request), item.expected) << to_text(item.request).substr(0, 120);
 }
 
 TEST_P(FilesTest, OperationsDoWhatTheySay) {
-  const json::object made = agent().request({{"op", "mkdir"}, {"path", "d/e/f"}, {"parents", true}, {"mode", 0700}});
+  const json::object made =
+      agent().request({{"op", "mkdir"}, {"path", "d/e/f"}, {"parents", true}, {"mode", 0700}});
   EXPECT_TRUE(made.at("created").as_bool());
-  EXPECT_FALSE(agent().request({{"op", "mkdir"}, {"path", "d/e/f"}, {"parents", true}}).at("created").as_bool());
+  EXPECT_FALSE(agent()
+                   .request({{"op", "mkdir"}, {"path", "d/e/f"}, {"parents", true}})
+                   .at("created")
+                   .as_bool());
   EXPECT_TRUE(ok_write("1", {{"path", "d/e/f/one"}, {"mode", 0600}}));
-  EXPECT_TRUE(ok({{"op", "move"}, {"from", "d/e/f/one"}, {"to", "new/dir/two"}, {"parents", true}}));
+  EXPECT_TRUE(
+      ok({{"op", "move"}, {"from", "d/e/f/one"}, {"to", "new/dir/two"}, {"parents", true}}));
   EXPECT_TRUE(ok({{"op", "chmod"}, {"path", "new/dir/two"}, {"mode", 0640}}));
   ASSERT_EQ(agent().sh("ln -s new/dir/two link").exit_code(), 0);
   const json::object link = agent().request({{"op", "stat"}, {"path", "link"}});
@@ -147,31 +174,46 @@ TEST_P(FilesTest, OperationsDoWhatTheySay) {
 
 TEST_P(FilesTest, MovesAcrossFileSystems) {
   ASSERT_EQ(agent().run({{"command", "chmod 1777 /mnt"}, {"user", "root"}}).exit_code(), 0);
-  ASSERT_EQ(agent().sh("mkdir -p tree/sub && echo x > tree/sub/f && chmod 640 tree/sub/f && ln -s f tree/sub/l").exit_code(), 0);
+  ASSERT_EQ(agent()
+                .sh("mkdir -p tree/sub && echo x > tree/sub/f && chmod 640 tree/sub/f && ln -s f "
+                    "tree/sub/l")
+                .exit_code(),
+            0);
   EXPECT_TRUE(ok({{"op", "move"}, {"from", "tree"}, {"to", "/mnt/tree"}}));
-  EXPECT_EQ(agent().sh("stat -c '%n %a' /mnt/tree/sub/f; readlink /mnt/tree/sub/l; ls /home/user; rm -r /mnt/tree").out,
+  EXPECT_EQ(agent()
+                .sh("stat -c '%n %a' /mnt/tree/sub/f; readlink /mnt/tree/sub/l; ls /home/user; rm "
+                    "-r /mnt/tree")
+                .out,
             "/mnt/tree/sub/f 640\nf\n");
 }
 
 TEST_P(FilesTest, AWriteKeepsOwnerModeAndLinksAndAsksForTheRight) {
-  ASSERT_EQ(agent().run({{"command", "cd /tmp; echo old > team; chgrp team team; chmod 664 team; ln -s team alias; "
-                                     "echo x > setuid; chmod 4777 setuid"},
-                         {"user", "root"}}).exit_code(), 0);
+  ASSERT_EQ(
+      agent()
+          .run({{"command",
+                 "cd /tmp; echo old > team; chgrp team team; chmod 664 team; ln -s team alias; "
+                 "echo x > setuid; chmod 4777 setuid"},
+                {"user", "root"}})
+          .exit_code(),
+      0);
   EXPECT_TRUE(ok_write("new", {{"path", "/tmp/alias"}}));
-  EXPECT_EQ(agent().sh("stat -c '%U %G %a' /tmp/team; readlink /tmp/alias; cat /tmp/team").out, "root team 664\nteam\nnew");
+  EXPECT_EQ(agent().sh("stat -c '%U %G %a' /tmp/team; readlink /tmp/alias; cat /tmp/team").out,
+            "root team 664\nteam\nnew");
   EXPECT_TRUE(ok_write("new", {{"path", "/tmp/setuid"}}));
   EXPECT_EQ(agent().sh("stat -c '%U %a' /tmp/setuid").out, "root 777\n");
   EXPECT_TRUE(ok_write("-more", {{"path", "/tmp/team"}, {"append", true}}));
   EXPECT_EQ(agent().read("/tmp/team"), "new-more");
   EXPECT_TRUE(ok_write("x", {{"path", "/tmp/made"}, {"exclusive", true}, {"mode", 0600}}));
-  EXPECT_EQ(agent().sh("stat -c '%U %a' /tmp/made; ls -A /tmp | grep -c glovebox; exit 0").out, "user 600\n0\n");
+  EXPECT_EQ(agent().sh("stat -c '%U %a' /tmp/made; ls -A /tmp | grep -c glovebox; exit 0").out,
+            "user 600\n0\n");
 }
 
 TEST_P(FilesTest, AnAbortedUploadLeavesNothing) {
   ASSERT_TRUE(ok_write("kept", {{"path", "w/target"}, {"parents", true}}));
   for (const bool append : {false, true}) {
     const uint32_t channel = agent().next_channel();
-    agent().send(channel, Type::kRequest, json::object{{"op", "write"}, {"path", "w/target"}, {"append", append}});
+    agent().send(channel, Type::kRequest,
+                 json::object{{"op", "write"}, {"path", "w/target"}, {"append", append}});
     agent().receive_json(channel, Type::kResponse);
     agent().send(channel, Type::kDataToAgent, "half");
     agent().send(channel, Type::kCancel);
@@ -186,7 +228,9 @@ TEST_P(FilesTest, RangesAndFilesWithoutASize) {
   ASSERT_TRUE(ok_write("0123456789", {{"path", "r"}}));
   auto range = [&](int offset, int length) {
     const uint32_t channel = agent().next_channel();
-    agent().send(channel, Type::kRequest, json::object{{"op", "read"}, {"path", "r"}, {"offset", offset}, {"length", length}});
+    agent().send(
+        channel, Type::kRequest,
+        json::object{{"op", "read"}, {"path", "r"}, {"offset", offset}, {"length", length}});
     agent().receive_json(channel, Type::kResponse);
     return agent().receive_data(channel);
   };
@@ -197,7 +241,8 @@ TEST_P(FilesTest, RangesAndFilesWithoutASize) {
 }
 
 TEST_P(FilesTest, NothingButTheSandboxIsReachable) {
-  ASSERT_EQ(agent().sh("ln -s /etc/shadow x; ln -s /proc/1/root d; ln -s ../../../../ e").exit_code(), 0);
+  ASSERT_EQ(
+      agent().sh("ln -s /etc/shadow x; ln -s /proc/1/root d; ln -s ../../../../ e").exit_code(), 0);
   EXPECT_EQ(code({{"op", "read"}, {"path", "x"}}), "file_not_found");
   EXPECT_EQ(agent().read("e/etc/hostname"), "box\n");
   EXPECT_EQ(agent().read("../../etc/hostname"), "box\n");
@@ -206,7 +251,8 @@ TEST_P(FilesTest, NothingButTheSandboxIsReachable) {
   for (const char* path : {"/proc/self/fd/200", "/proc/self/fd/201", "/proc/1/fd/200"}) {
     for (const char* user : {"user", "root"}) {
       const std::string answer = code({{"op", "read"}, {"path", path}, {"user", user}});
-      EXPECT_TRUE(answer == "invalid_argument" || answer == "permission_denied") << path << " " << answer;
+      EXPECT_TRUE(answer == "invalid_argument" || answer == "permission_denied")
+          << path << " " << answer;
     }
   }
   EXPECT_EQ(agent().sh("echo fine").out, "fine\n");  // the channel has not lost a byte
@@ -230,7 +276,8 @@ TEST_P(FilesTest, MoreRequestsThanMayRunWaitInOrder) {
   std::vector<uint32_t> channels;
   for (int i = 0; i < 300; ++i) {
     channels.push_back(agent().next_channel());
-    agent().send(channels.back(), Type::kRequest, json::object{{"op", "stat"}, {"path", "/etc/passwd"}});
+    agent().send(channels.back(), Type::kRequest,
+                 json::object{{"op", "stat"}, {"path", "/etc/passwd"}});
   }
   for (const uint32_t channel : channels) {
     EXPECT_TRUE(agent().receive_json(channel, Type::kResponse).at("ok").as_bool());
@@ -238,7 +285,12 @@ TEST_P(FilesTest, MoreRequestsThanMayRunWaitInOrder) {
 }
 
 TEST_P(FilesTest, RemovesVeryDeepTrees) {
-  ASSERT_EQ(agent().run({{"argv", {"perl", "-e", "chdir '/tmp'; for (1..2500) { mkdir 'd' or die; chdir 'd' or die }"}}}).exit_code(), 0);
+  ASSERT_EQ(agent()
+                .run({{"argv",
+                       {"perl", "-e",
+                        "chdir '/tmp'; for (1..2500) { mkdir 'd' or die; chdir 'd' or die }"}}})
+                .exit_code(),
+            0);
   EXPECT_TRUE(ok({{"op", "remove"}, {"path", "/tmp/d"}, {"recursive", true}}));
   EXPECT_EQ(code({{"op", "stat"}, {"path", "/tmp/d"}}), "file_not_found");
 }

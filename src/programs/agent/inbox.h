@@ -11,15 +11,16 @@
 
 namespace glovebox::agent {
 
-// Cuts the daemon's bytes into messages. Not channel::Decoder, because the agent must survive what that treats as the end: a
-// daemon that died in the middle of a message of several frames, and another one that starts over with HELLO.
+// Cuts the daemon's bytes into messages. Not channel::Decoder, because the agent must survive what
+// that treats as the end: a daemon that died in the middle of a message of several frames, and
+// another one that starts over with HELLO.
 class Inbox {
  public:
   struct Message {
     uint32_t channel = 0;
     channel::Type type = channel::Type::kPing;
     std::string payload;
-    bool too_long = false;           // the payload was dropped: above kMaxMessageToAgent
+    bool too_long = false;            // the payload was dropped: above kMaxMessageToAgent
     std::vector<size_t> part_starts;  // where each frame's payload begins, when there were several
   };
 

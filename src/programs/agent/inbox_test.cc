@@ -28,7 +28,8 @@ TEST(Inbox, JoinsPartsAndKeepsChannelsApart) {
 TEST(Inbox, AMessageAboveTheLimitIsReportedNotKept) {
   Inbox inbox;
   std::string bytes;
-  for (int i = 0; i < 300; ++i) channel::append_frame(bytes, 1, Type::kExec, std::string(4000, 'x'), channel::kFlagMore);
+  for (int i = 0; i < 300; ++i)
+    channel::append_frame(bytes, 1, Type::kExec, std::string(4000, 'x'), channel::kFlagMore);
   channel::append_frame(bytes, 1, Type::kExec, "end");
   inbox.feed(bytes);
   Inbox::Message message;

@@ -14,7 +14,9 @@ tl::unexpected<Error> wrong(std::string_view name, std::string_view wanted) {
   return fail(Code::kInvalidArgument, std::string(name) + ": " + std::string(wanted));
 }
 
-json::string_view view(std::string_view text) { return {text.data(), text.size()}; }
+json::string_view view(std::string_view text) {
+  return {text.data(), text.size()};
+}
 
 json::object error_object(const Error& error) {
   const CodeInfo& known = info(error.code);
@@ -33,7 +35,9 @@ Result<json::object> parse_object(std::string_view text) {
   return std::move(value.get_object());
 }
 
-std::string to_text(const json::object& object) { return json::serialize(object); }
+std::string to_text(const json::object& object) {
+  return json::serialize(object);
+}
 
 json::value json_bytes(std::string_view bytes) {
   if (is_utf8(bytes)) return json::string(view(bytes));
@@ -74,8 +78,8 @@ Result<int64_t> int_field(const json::object& object, std::string_view name, int
   json::error_code error;
   const auto number = value->to_number<int64_t>(error);
   if (error || number < low || number > high) {
-    return wrong(name, "must be a whole number from " + std::to_string(low) + " to " +
-                           std::to_string(high));
+    return wrong(
+        name, "must be a whole number from " + std::to_string(low) + " to " + std::to_string(high));
   }
   return number;
 }
@@ -93,6 +97,8 @@ std::string error_response(const Error& error) {
   return to_text(object);
 }
 
-std::string failed_payload(const Error& error) { return to_text(error_object(error)); }
+std::string failed_payload(const Error& error) {
+  return to_text(error_object(error));
+}
 
 }  // namespace glovebox::agent

@@ -10,7 +10,8 @@
 
 #include "base/result.h"
 
-// The JSON of the channel: objects whose names and paths may be any bytes, as {"b64": "…"} where they are not UTF-8.
+// The JSON of the channel: objects whose names and paths may be any bytes, as {"b64": "…"} where
+// they are not UTF-8.
 namespace glovebox::agent {
 
 namespace json = boost::json;
@@ -21,7 +22,8 @@ std::string to_text(const json::object& object);
 json::value json_bytes(std::string_view bytes);
 std::optional<std::string> bytes_of(const json::value& value);
 
-// One field each; absent or null gives the fallback, another type kInvalidArgument naming the field.
+// One field each; absent or null gives the fallback, another type kInvalidArgument naming the
+// field.
 Result<std::string> text_field(const json::object& object, std::string_view name,
                                std::string_view fallback = {});
 Result<int64_t> int_field(const json::object& object, std::string_view name, int64_t fallback,

@@ -12,7 +12,8 @@
 
 namespace glovebox::agent {
 
-Loop::Loop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+Loop::Loop()
+    : epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   GB_ASSERT(epoll_ && wake_);
   watch(wake_.get(), EPOLLIN, [this](uint32_t) {
     uint64_t count;
@@ -61,7 +62,9 @@ Loop::TimerId Loop::in(std::chrono::milliseconds delay, std::function<void()> wo
   return at(std::chrono::steady_clock::now() + delay, std::move(work));
 }
 
-void Loop::cancel(TimerId timer) { timers_.erase(timer); }
+void Loop::cancel(TimerId timer) {
+  timers_.erase(timer);
+}
 
 void Loop::post(std::function<void()> work) {
   {

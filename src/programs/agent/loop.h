@@ -16,8 +16,8 @@ namespace glovebox::agent {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-// The agent's one event loop: descriptors (level-triggered), timers, and work posted by other threads. Everything but post()
-// belongs to the loop's thread.
+// The agent's one event loop: descriptors (level-triggered), timers, and work posted by other
+// threads. Everything but post() belongs to the loop's thread.
 class Loop {
  public:
   using OnReady = std::function<void(uint32_t events)>;
@@ -25,8 +25,9 @@ class Loop {
 
   Loop();
 
-  // Calls `on_ready` while any of `events` (EPOLLIN, EPOLLOUT) is there. Events 0: known, but not looked at, not even for a
-  // hang-up. The descriptor stays the caller's, who calls unwatch() before closing it.
+  // Calls `on_ready` while any of `events` (EPOLLIN, EPOLLOUT) is there. Events 0: known, but not
+  // looked at, not even for a hang-up. The descriptor stays the caller's, who calls unwatch()
+  // before closing it.
   void watch(int fd, uint32_t events, OnReady on_ready);
   void change(int fd, uint32_t events);
   void unwatch(int fd);

@@ -12,7 +12,8 @@
 
 #include "programs/agent/agent.h"
 
-// The only program inside a sandbox that speaks to the daemon: spec/channel.md over standard input and output.
+// The only program inside a sandbox that speaks to the daemon: spec/channel.md over standard input
+// and output.
 namespace {
 
 constexpr int kFirstOwnFd = 200;  // above what shells and programs use by number
@@ -30,7 +31,8 @@ int move_up(int fd) {
   return moved;
 }
 
-// Something to put on the standard descriptors: /dev/null, or, in an image without one, a pipe without a writer.
+// Something to put on the standard descriptors: /dev/null, or, in an image without one, a pipe
+// without a writer.
 int open_null() {
   const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (fd >= 0) return fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -57,8 +59,8 @@ void take_channel(glovebox::agent::AgentOptions& options) {
   }
 }
 
-// Children start with what the agent has, so it has the defaults, whatever its parent had; SIGPIPE is blocked, not ignored,
-// because a blocked signal is easily given back.
+// Children start with what the agent has, so it has the defaults, whatever its parent had; SIGPIPE
+// is blocked, not ignored, because a blocked signal is easily given back.
 void reset_signals() {
   for (int number = 1; number < NSIG; ++number) signal(number, SIG_DFL);
   sigset_t blocked;
@@ -87,8 +89,11 @@ int main(int argc, char** argv) {
       return 0;
     }
     if (strcmp(argv[i], "--no-setup") != 0) {
-      fputs("usage: glovebox-agent [--no-setup]\n  speaks spec/channel.md on standard input and output\n"
-            "  --no-setup  leave host name, /etc, clock and directories alone (tests)\n", stderr);
+      fputs(
+          "usage: glovebox-agent [--no-setup]\n  speaks spec/channel.md on standard input and "
+          "output\n"
+          "  --no-setup  leave host name, /etc, clock and directories alone (tests)\n",
+          stderr);
       return 64;
     }
     options.may_change_system = false;
@@ -101,7 +106,7 @@ int main(int argc, char** argv) {
   umask(0);  // modes are meant as they are given; executions get 022
   [[maybe_unused]] const int entered = chdir("/");
   options.open_files = raise_open_files();
-  prctl(PR_SET_DUMPABLE, 0);          // nobody but root with CAP_SYS_PTRACE reads our memory or descriptors
+  prctl(PR_SET_DUMPABLE, 0);  // nobody but root with CAP_SYS_PTRACE reads our memory or descriptors
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // so that it is no different when it is not process 1
   glovebox::agent::Agent(options).run();
 }

@@ -16,18 +16,21 @@
 #include "programs/agent/entry.h"
 #include "programs/agent/operations.h"
 
-// move: rename(2), and between file systems (a sandbox's /tmp may be one of its own) copy, rename, remove.
+// move: rename(2), and between file systems (a sandbox's /tmp may be one of its own) copy, rename,
+// remove.
 namespace glovebox::agent {
 namespace {
 
-constexpr unsigned kNoReplace = 1;   // RENAME_NOREPLACE
-constexpr int kMaxCopyDepth = 128;   // directories below each other in a copy
+constexpr unsigned kNoReplace = 1;  // RENAME_NOREPLACE
+constexpr int kMaxCopyDepth = 128;  // directories below each other in a copy
 constexpr size_t kCopyBytes = 128 * 1024;
 
-// Errno, 0 for success. Without `overwrite` an existing target gives EEXIST, atomically where the file system can.
+// Errno, 0 for success. Without `overwrite` an existing target gives EEXIST, atomically where the
+// file system can.
 int rename_to(const std::string& from, const std::string& to, bool overwrite) {
   if (overwrite) return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
-  if (::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), kNoReplace) == 0) return 0;
+  if (::syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), kNoReplace) == 0)
+    return 0;
   if (errno != EINVAL && errno != ENOSYS) return errno;
   struct stat st;
   if (::lstat(to.c_str(), &st) == 0) return EEXIST;
@@ -55,13 +58,15 @@ void copy_attributes(int to, const struct stat& st) {
   ::futimens(to, times);
 }
 
-Result<void> copy_entry(int from_at, const std::string& from, int to_at, const std::string& to, int depth);
+Result<void> copy_entry(int from_at, const std::string& from, int to_at, const std::string& to,
+                        int depth);
 
 Result<void> copy_file(int from_at, const std::string& from, int to_at, const std::string& to,
                        const struct stat& st) {
   UniqueFd in(::openat(from_at, from.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!in) return fail_errno(from);
-  UniqueFd out(::openat(to_at, to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  UniqueFd out(
+      ::openat(to_at, to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!out) return fail_errno(to);
   GB_TRYV(copy_bytes(in.get(), out.get(), from));
   copy_attributes(out.get(), st);
@@ -69,11 +74,11 @@ Result<void> copy_file(int from_at, const std::string& from, int to_at, const st
 }
 
 Result<void> copy_link(int from_at, const std::string& from, int to_at, const std::string& to) {
-  char target[PATH_MAX];
-  const ssize_t n = ::readlinkat(from_at, from.c_str(), target, sizeof target - 1);
+  std::string target(PATH_MAX, '\0');  // not on the stack, which grows with the depth
+  const ssize_t n = ::readlinkat(from_at, from.c_str(), target.data(), target.size());
   if (n < 0) return fail_errno(from);
-  target[n] = '\0';
-  if (::symlinkat(target, to_at, to.c_str()) != 0) return fail_errno(to);
+  target.resize(static_cast<size_t>(n));
+  if (::symlinkat(target.c_str(), to_at, to.c_str()) != 0) return fail_errno(to);
   return {};
 }
 
@@ -96,13 +101,15 @@ Result<void> copy_directory(int from_at, const std::string& from, int to_at, con
   return {};
 }
 
-Result<void> copy_entry(int from_at, const std::string& from, int to_at, const std::string& to, int depth) {
+Result<void> copy_entry(int from_at, const std::string& from, int to_at, const std::string& to,
+                        int depth) {
   struct stat st;
   if (::fstatat(from_at, from.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0) return fail_errno(from);
   if (S_ISREG(st.st_mode)) return copy_file(from_at, from, to_at, to, st);
   if (S_ISLNK(st.st_mode)) return copy_link(from_at, from, to_at, to);
   if (S_ISDIR(st.st_mode)) return copy_directory(from_at, from, to_at, to, st, depth);
-  return fail(Code::kUnsupported, from + ": neither file, directory nor link, and on another file system");
+  return fail(Code::kUnsupported,
+              from + ": neither file, directory nor link, and on another file system");
 }
 
 Result<void> remove_any(const std::string& path) {

@@ -10,7 +10,8 @@
 #include "programs/agent/request.h"
 #include "programs/agent/users.h"
 
-// The operations of REQUEST, each run by a worker. They answer through the request; an error that they return is sent for them.
+// The operations of REQUEST, each run by a worker. They answer through the request; an error that
+// they return is sent for them.
 namespace glovebox::agent {
 
 // Process id of each running execution's supervisor → the execution.
@@ -20,8 +21,8 @@ struct Operation {
   Request& request;
   const json::object& fields;
   Users& users;
-  User user;                     // whose rights count
-  std::vector<pid_t> own;        // the agent's own processes, not to be shown or signalled
+  User user;               // whose rights count
+  std::vector<pid_t> own;  // the agent's own processes, not to be shown or signalled
   ExecutionRoots roots;
 };
 

@@ -13,23 +13,28 @@
 
 namespace glovebox::agent {
 
-// The only writer of the pipe to the daemon. Frames go out whole and in order, from whichever thread they come. It never
-// refuses a frame; producers of bulk data ask has_room() first, or wait for it, so that the queue stays near kRoomBytes.
+// The only writer of the pipe to the daemon. Frames go out whole and in order, from whichever
+// thread they come. It never refuses a frame; producers of bulk data ask has_room() first, or wait
+// for it, so that the queue stays near kRoomBytes.
 class Outbox {
  public:
   static constexpr size_t kRoomBytes = 256 * 1024;
 
-  // `fd` is non-blocking and stays open for ever. `on_room` runs on the loop when has_room() became true again.
+  // `fd` is non-blocking and stays open for ever. `on_room` runs on the loop when has_room() became
+  // true again.
   Outbox(Loop& loop, int fd, std::function<void()> on_room);
 
-  // Starts a connection: what was queued for the old one is dropped, `mark` goes out first. Returns its number. Loop only.
+  // Starts a connection: what was queued for the old one is dropped, `mark` goes out first. Returns
+  // its number. Loop only.
   uint64_t restart(std::string_view mark);
 
   // Loop thread: for the present connection.
   void send(uint32_t channel, channel::Type type, std::string_view message = {});
   // Any thread: drops the frame (false) when `connection` is not the present one.
-  bool send_for(uint64_t connection, uint32_t channel, channel::Type type, std::string_view message);
-  // Any thread but the loop's: waits for room; false once `connection` is over. Look at your own reasons to give up after it.
+  bool send_for(uint64_t connection, uint32_t channel, channel::Type type,
+                std::string_view message);
+  // Any thread but the loop's: waits for room; false once `connection` is over. Look at your own
+  // reasons to give up after it.
   bool wait_for_room(uint64_t connection);
 
   bool has_room() const;

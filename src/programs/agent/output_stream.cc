@@ -39,7 +39,8 @@ OutputStream::ReadResult OutputStream::read_some() {
 }
 
 void OutputStream::take(std::string_view bytes) {
-  if (is_collected()) return;  // written after the end of the execution: read so that nobody blocks, not output
+  if (is_collected())
+    return;  // written after the end of the execution: read so that nobody blocks, not output
   if (remaining_) *remaining_ -= bytes.size();
   end_ += bytes.size();
   if (drained_) {

@@ -10,8 +10,9 @@
 
 namespace glovebox::agent {
 
-// One output stream of an execution: bytes from a pipe or pty, kept until the daemon acknowledges them, at most a window of them.
-// Offsets count from the stream's first byte. No event handling here.
+// One output stream of an execution: bytes from a pipe or pty, kept until the daemon acknowledges
+// them, at most a window of them. Offsets count from the stream's first byte. No event handling
+// here.
 class OutputStream {
  public:
   explicit OutputStream(uint8_t number) : number_(number) {}
@@ -30,7 +31,8 @@ class OutputStream {
   enum class ReadResult { kBytes, kNothing, kEnd };
   ReadResult read_some();
 
-  // The main process has ended: what the pipe holds now still counts, at most `bytes` more when given.
+  // The main process has ended: what the pipe holds now still counts, at most `bytes` more when
+  // given.
   void end_after(std::optional<uint64_t> bytes) { remaining_ = bytes ? bytes : held_bytes(); }
   bool is_collected() const { return !is_open() || (remaining_ && *remaining_ == 0); }
 

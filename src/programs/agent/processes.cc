@@ -147,7 +147,8 @@ Result<void> op_stats(Operation& op) {
     out["memory"] = std::move(object);
   }
   double load[3];
-  if (std::sscanf(read_small("/proc/loadavg", 256).c_str(), "%lf %lf %lf", &load[0], &load[1], &load[2]) == 3) {
+  if (std::sscanf(read_small("/proc/loadavg", 256).c_str(), "%lf %lf %lf", &load[0], &load[1],
+                  &load[2]) == 3) {
     out["load"] = {load[0], load[1], load[2]};
   }
   return op.request.respond(std::move(out));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "programs/agent/rawcall.h"
 
-// In assembly because no compiler promises what a function does whose second return is on another stack.
+// In assembly because no compiler promises what a function does whose second return is on another
+// stack.
 #if defined(__x86_64__)
 __asm__(R"(
 .text

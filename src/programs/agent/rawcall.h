@@ -3,8 +3,9 @@
 
 #include <sys/syscall.h>
 
-// System calls that touch nothing but registers: no errno, no thread-local storage, no locks. Code that runs in a process
-// which shares the agent's memory (the supervisors and their children before execve) may use nothing else.
+// System calls that touch nothing but registers: no errno, no thread-local storage, no locks. Code
+// that runs in a process which shares the agent's memory (the supervisors and their children before
+// execve) may use nothing else.
 namespace glovebox::agent {
 
 // The kernel's answer as it is: negative errno on failure.
@@ -43,8 +44,8 @@ long raw_arg(T* pointer) {
   return reinterpret_cast<long>(pointer);
 }
 
-// clone(2) that runs fn(arg) on the given stack and exits with what it returns. `stack_top` is the high end; `parent_tid` is for
-// CLONE_PARENT_SETTID.
+// clone(2) that runs fn(arg) on the given stack and exits with what it returns. `stack_top` is the
+// high end; `parent_tid` is for CLONE_PARENT_SETTID.
 extern "C" long glovebox_raw_clone(unsigned long flags, void* stack_top, int (*fn)(void*),
                                    void* arg, int* parent_tid);
 

@@ -19,16 +19,19 @@ namespace {
 
 constexpr int kMaxDepth = 64;  // open directories at a time; what is deeper is moved up first
 
-bool is_dot(const char* name) { return std::strcmp(name, ".") == 0 || std::strcmp(name, "..") == 0; }
+bool is_dot(const char* name) {
+  return std::strcmp(name, ".") == 0 || std::strcmp(name, "..") == 0;
+}
 
-// Empties directories depth first. A directory below kMaxDepth is renamed into the top one and emptied from there, so that
-// neither stack nor descriptors grow with the depth.
+// Empties directories depth first. A directory below kMaxDepth is renamed into the top one and
+// emptied from there, so that neither stack nor descriptors grow with the depth.
 class TreeRemover {
  public:
   explicit TreeRemover(int top) : top_(top) {}
 
   Result<void> empty(int fd, int depth) {
-    // A directory that changes under us may show new names: as long as a pass removes something, look again.
+    // A directory that changes under us may show new names: as long as a pass removes something,
+    // look again.
     for (bool removed = true; removed;) {
       removed = false;
       UniqueFd again(::openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -91,7 +94,8 @@ Result<void> op_remove(Operation& op) {
   }
   if (::rmdir(path.c_str()) == 0) return op.request.respond({});
   if (errno == EBUSY) return fail(Code::kConflict, path + ": is a mount point");
-  if ((errno != ENOTEMPTY && errno != EEXIST) || !recursive) return fail_errno(path, errno == EEXIST ? ENOTEMPTY : errno);
+  if ((errno != ENOTEMPTY && errno != EEXIST) || !recursive)
+    return fail_errno(path, errno == EEXIST ? ENOTEMPTY : errno);
   GB_TRYV(remove_tree(AT_FDCWD, path));
   return op.request.respond({});
 }

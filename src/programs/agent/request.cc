@@ -47,7 +47,9 @@ Result<void> Request::send_data(std::string_view bytes) {
   return {};
 }
 
-Result<void> Request::end_data() { return send(channel::Type::kEnd, {}); }
+Result<void> Request::end_data() {
+  return send(channel::Type::kEnd, {});
+}
 
 Result<std::optional<std::string>> Request::receive() {
   std::string bytes;
@@ -64,7 +66,8 @@ Result<std::optional<std::string>> Request::receive() {
     granted_ = received_ + channel::kWindowBytes;
     std::string payload;
     channel::append_u64(payload, granted_);
-    if (!outbox_.send_for(connection_, channel_, channel::Type::kWindow, payload)) return cancelled();
+    if (!outbox_.send_for(connection_, channel_, channel::Type::kWindow, payload))
+      return cancelled();
   }
   return std::optional<std::string>(std::move(bytes));
 }

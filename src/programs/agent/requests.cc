@@ -9,7 +9,8 @@ using channel::Type;
 
 Requests::Requests(Loop& loop, Outbox& outbox, Context context)
     : loop_(loop), outbox_(outbox), context_(std::move(context)), dials_(loop, outbox) {
-  // One thread from the start: files can be looked at even when the sandbox's process limit is reached.
+  // One thread from the start: files can be looked at even when the sandbox's process limit is
+  // reached.
   threads_ = start_thread([this] { work(); }) ? 1 : 0;
 }
 
@@ -26,7 +27,8 @@ void Requests::refuse(uint32_t channel, const Error& error) {
 }
 
 void Requests::open(uint32_t channel, const Inbox::Message& message) {
-  if (message.too_long) return refuse(channel, Error{Code::kPayloadTooLarge, "request too long", {}});
+  if (message.too_long)
+    return refuse(channel, Error{Code::kPayloadTooLarge, "request too long", {}});
   auto fields = parse_object(message.payload);
   if (!fields) return refuse(channel, fields.error());
   const auto op = text_field(*fields, "op");
@@ -64,7 +66,8 @@ void Requests::start_waiting() {
   }
 }
 
-Result<void> Requests::prepare(const std::shared_ptr<Request>& request, std::function<void()>* job) {
+Result<void> Requests::prepare(const std::shared_ptr<Request>& request,
+                               std::function<void()>* job) {
   const json::object& fields = request->fields();
   GB_TRY(const std::string name, text_field(fields, "op"));
   GB_TRY(const std::string user_name, text_field(fields, "user", context_.default_user));
@@ -78,7 +81,8 @@ Result<void> Requests::prepare(const std::shared_ptr<Request>& request, std::fun
   }
   *job = [this, request, kind, op, connection = connection_] {
     serve(*request, *kind, *op);
-    loop_.post([this, connection, channel = request->channel()] { on_served(connection, channel); });
+    loop_.post(
+        [this, connection, channel = request->channel()] { on_served(connection, channel); });
   };
   return {};
 }

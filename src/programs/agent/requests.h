@@ -15,8 +15,8 @@
 
 namespace glovebox::agent {
 
-// All requests of the present connection, and the threads that serve them: one each, so that a slow download stalls nobody else.
-// Loop thread.
+// All requests of the present connection, and the threads that serve them: one each, so that a slow
+// download stalls nobody else. Loop thread.
 class Requests {
  public:
   using ExecutionRoots = agent::ExecutionRoots;

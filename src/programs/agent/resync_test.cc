@@ -9,9 +9,9 @@ namespace {
 using channel::Type;
 using std::chrono::milliseconds;
 
-
 class ResyncTest : public AgentTest {};
-INSTANTIATE_TEST_SUITE_P(Resync, ResyncTest, testing::Values(Engine::kNamespaces, Engine::kRunsc), test_name);
+INSTANTIATE_TEST_SUITE_P(Resync, ResyncTest, testing::Values(Engine::kNamespaces, Engine::kRunsc),
+                         test_name);
 
 TEST_P(ResyncTest, PingIsEchoed) {
   agent().send(0, Type::kPing, "12345678");
@@ -21,7 +21,8 @@ TEST_P(ResyncTest, PingIsEchoed) {
 }
 
 TEST_P(ResyncTest, ANewDaemonFindsEveryExecutionAndEveryUnacknowledgedByte) {
-  agent().exec({{"id", "live"}, {"command", "echo one; read x; echo two; exit 6"}, {"stdin", true}});
+  agent().exec(
+      {{"id", "live"}, {"command", "echo one; read x; echo two; exit 6"}, {"stdin", true}});
   const uint32_t ended = agent().exec({{"id", "over"}, {"command", "printf 0123456789; exit 5"}});
   while (agent().receive(ended).type != Type::kExited) {
   }
@@ -45,7 +46,8 @@ TEST_P(ResyncTest, ANewDaemonFindsEveryExecutionAndEveryUnacknowledgedByte) {
   EXPECT_EQ(channel::get_u64(output.payload.data() + 8), 6u);
   EXPECT_EQ(output.payload.substr(channel::kStreamHeaderBytes), "6789");
   EXPECT_EQ(agent().receive_json(over, Type::kExited).at("code").as_int64(), 5);
-  EXPECT_FALSE(agent().receive_within(over, milliseconds(50)));  // kept until the daemon has recorded the end
+  EXPECT_FALSE(agent().receive_within(
+      over, milliseconds(50)));  // kept until the daemon has recorded the end
   agent().forget_until_gone(over);
 
   const uint32_t live = agent().next_channel();
@@ -68,7 +70,8 @@ TEST_P(ResyncTest, AFloodSurvivesTheDaemonsDeathWithoutALostByte) {
   const uint32_t first = agent().exec({{"id", "flood"}, {"command", "seq 1 400000"}});
   EXPECT_EQ(static_cast<int>(agent().receive(first).type), static_cast<int>(Type::kStarted));
   agent().receive_raw(1000);
-  std::this_thread::sleep_for(milliseconds(100));  // the pipe fills meanwhile; nothing depends on how far
+  std::this_thread::sleep_for(
+      milliseconds(100));  // the pipe fills meanwhile; nothing depends on how far
   agent().hello();
   const uint32_t second = agent().next_channel();
   agent().send(second, Type::kAttach, json::object{{"id", "flood"}, {"stdout", 0}, {"stderr", 0}});
@@ -81,7 +84,8 @@ TEST_P(ResyncTest, AFloodSurvivesTheDaemonsDeathWithoutALostByte) {
 TEST_P(ResyncTest, UnfinishedMessagesOfADeadDaemonAreForgotten) {
   std::string half;
   channel::append_frame(half, 3, Type::kExec, R"({"id": "half", "comma)", channel::kFlagMore);
-  channel::append_frame(half, 0, Type::kHello, R"({"version": 1, "nonce": "00)", channel::kFlagMore);
+  channel::append_frame(half, 0, Type::kHello, R"({"version": 1, "nonce": "00)",
+                        channel::kFlagMore);
   agent().send_raw(half);
   const json::object answer = agent().hello({{"env", {{"BIG", std::string(9000, 'b')}}}});
   EXPECT_EQ(answer.at("version").as_int64(), 1);
@@ -90,12 +94,14 @@ TEST_P(ResyncTest, UnfinishedMessagesOfADeadDaemonAreForgotten) {
 
 TEST_P(ResyncTest, HelloAbortsAnUploadAndLeavesNothing) {
   const uint32_t channel = agent().next_channel();
-  agent().send(channel, Type::kRequest, json::object{{"op", "write"}, {"path", "/tmp/dir/target"}, {"parents", true}});
+  agent().send(channel, Type::kRequest,
+               json::object{{"op", "write"}, {"path", "/tmp/dir/target"}, {"parents", true}});
   ASSERT_TRUE(agent().receive_json(channel, Type::kResponse).at("ok").as_bool());
   agent().send(channel, Type::kDataToAgent, "half of it");
   agent().hello();
   for (int i = 0; i < 200; ++i) {  // the worker cleans up by itself, soon
-    if (agent().request({{"op", "list"}, {"path", "/tmp/dir"}}).at("entries").as_array().empty()) return;
+    if (agent().request({{"op", "list"}, {"path", "/tmp/dir"}}).at("entries").as_array().empty())
+      return;
   }
   FAIL() << "a temporary file was left";
 }
@@ -116,17 +122,23 @@ TEST_P(ResyncTest, SetsUpTheSystemOnceAndFollowsNoLink) {
   EXPECT_EQ(agent().read("/etc/hostname"), "box\n");
   EXPECT_NE(agent().read("/etc/hosts").find("127.0.0.1 localhost"), std::string::npos);
   EXPECT_EQ(agent().read("/etc/resolv.conf"), "");
-  EXPECT_EQ(agent().sh("stat -c '%a %U' /tmp /workspace /home/user").out, "1777 root\n755 user\n755 user\n");
+  EXPECT_EQ(agent().sh("stat -c '%a %U' /tmp /workspace /home/user").out,
+            "1777 root\n755 user\n755 user\n");
   const std::string machine = agent().read("/etc/machine-id");
   EXPECT_EQ(machine.size(), 33u);
-  ASSERT_EQ(agent().run({{"command", "echo mine > /etc/hosts; ln -sf /srv/x /etc/hostname; chmod 700 /tmp"},
-                         {"user", "root"}}).exit_code(), 0);
+  ASSERT_EQ(
+      agent()
+          .run({{"command", "echo mine > /etc/hosts; ln -sf /srv/x /etc/hostname; chmod 700 /tmp"},
+                {"user", "root"}})
+          .exit_code(),
+      0);
   agent().hello();
   EXPECT_EQ(agent().read("/etc/hosts"), "mine\n");
   EXPECT_EQ(agent().read("/etc/machine-id"), machine);
   agent().hello({{"hostname", "copy"}, {"sandbox", "sb-2"}});
   EXPECT_EQ(agent().read("/etc/hostname"), "copy\n");
-  EXPECT_EQ(text_of(agent().request({{"op", "stat"}, {"path", "/srv/x"}}), "code"), "file_not_found");
+  EXPECT_EQ(text_of(agent().request({{"op", "stat"}, {"path", "/srv/x"}}), "code"),
+            "file_not_found");
   EXPECT_NE(agent().read("/etc/machine-id"), machine);
 }
 

@@ -22,7 +22,8 @@ namespace {
 
 constexpr int64_t kClockToleranceNs = 500'000'000;
 
-// Replaces /etc/<name> as a whole. Where it is a mount point (a bind mount cannot be replaced), writes into it.
+// Replaces /etc/<name> as a whole. Where it is a mount point (a bind mount cannot be replaced),
+// writes into it.
 void write_etc(const char* name, std::string_view text) {
   UniqueFd etc = open_directory(AT_FDCWD, "/etc");
   if (!etc) return;
@@ -56,7 +57,8 @@ void loopback_up() {
   ::ioctl(fd.get(), SIOCSIFFLAGS, &request);
 }
 
-// A guest with its own kernel may have slept; in a container the clock is the host's and this changes nothing.
+// A guest with its own kernel may have slept; in a container the clock is the host's and this
+// changes nothing.
 void set_clock(int64_t unix_time_ns) {
   timespec now;
   if (unix_time_ns <= 0 || ::clock_gettime(CLOCK_REALTIME, &now) != 0) return;
@@ -121,7 +123,8 @@ void Setup::apply(const json::object& hello, const std::string& default_user) {
   }
   const auto sandbox = text_field(hello, "sandbox");
   if (sandbox && !sandbox->empty() && *sandbox != sandbox_) {
-    write_etc("machine-id", hex(random_bytes(16)) + "\n");  // a copy of a sandbox is another machine
+    write_etc("machine-id",
+              hex(random_bytes(16)) + "\n");  // a copy of a sandbox is another machine
     sandbox_ = *sandbox;
   }
   if (done_) return;

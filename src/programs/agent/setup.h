@@ -8,9 +8,10 @@
 
 namespace glovebox::agent {
 
-// What the agent does to the sandbox's system when it learns who it is. Every step is best effort: an image may be read-only or
-// lack rights, and still be useful. Nothing follows a link that the image has put in the way, and nothing is repeated by a
-// later HELLO unless its value has changed: the user may have edited it.
+// What the agent does to the sandbox's system when it learns who it is. Every step is best effort:
+// an image may be read-only or lack rights, and still be useful. Nothing follows a link that the
+// image has put in the way, and nothing is repeated by a later HELLO unless its value has changed:
+// the user may have edited it.
 class Setup {
  public:
   explicit Setup(Users& users) : users_(users) {}

@@ -21,7 +21,8 @@
 namespace glovebox::agent {
 namespace {
 
-constexpr size_t kStackBytes = 64 * 1024;  // upper half: the supervisor; lower half: its child until execve
+constexpr size_t kStackBytes =
+    64 * 1024;  // upper half: the supervisor; lower half: its child until execve
 constexpr size_t kMaxIdle = 8;
 constexpr size_t kKernelSignalSetBytes = 8;
 
@@ -56,8 +57,7 @@ bool set_limits(Launch& launch) {
 bool become_user(Launch& launch) {
   const auto count = static_cast<long>(launch.group_count);
   return step(launch, LaunchStep::kUser, raw(SYS_setgroups, count, raw_arg(launch.groups))) &&
-         step(launch, LaunchStep::kUser,
-              raw(SYS_setresgid, launch.gid, launch.gid, launch.gid)) &&
+         step(launch, LaunchStep::kUser, raw(SYS_setresgid, launch.gid, launch.gid, launch.gid)) &&
          step(launch, LaunchStep::kUser, raw(SYS_setresuid, launch.uid, launch.uid, launch.uid));
 }
 
@@ -69,12 +69,12 @@ bool enter_directory(Launch& launch) {
   return step(launch, LaunchStep::kDirectory, entered);
 }
 
-// Returns only on failure: as execvp(3), a name that may not be executed outweighs one that is not there.
+// Returns only on failure: as execvp(3), a name that may not be executed outweighs one that is not
+// there.
 void execute(Launch& launch) {
   long worst = -ENOENT;
   for (const char* const* path = launch.candidates; *path != nullptr; ++path) {
-    const long result =
-        raw(SYS_execve, raw_arg(*path), raw_arg(launch.argv), raw_arg(launch.envp));
+    const long result = raw(SYS_execve, raw_arg(*path), raw_arg(launch.argv), raw_arg(launch.envp));
     if (result == -ENOENT || result == -ENOTDIR) continue;
     worst = result;
     if (result != -EACCES) break;
@@ -117,8 +117,8 @@ bool reap_finished() {
 long launch_main(Supervisor& self) {
   char* const stack_top = static_cast<char*>(self.stack) + kStackBytes / 2;
   const long pid =
-      glovebox_raw_clone(CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID | SIGCHLD, stack_top, &run_child,
-                         self.launch, reinterpret_cast<int*>(&self.main_pid));
+      glovebox_raw_clone(CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID | SIGCHLD, stack_top,
+                         &run_child, self.launch, reinterpret_cast<int*>(&self.main_pid));
   if (pid < 0) step(*self.launch, LaunchStep::kFork, pid);
   return pid;
 }
@@ -177,7 +177,9 @@ int supervise(void* argument) {
   }
 }
 
-Supervisors::Supervisors() { event_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
+Supervisors::Supervisors() {
+  event_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
 
 void Supervisors::drain(const std::function<void(Supervisor&)>& handle) {
   uint64_t count = 0;
@@ -202,9 +204,9 @@ Result<Supervisor*> Supervisors::create() {
   const uint64_t all = ~0ull;
   uint64_t before = 0;
   raw(SYS_rt_sigprocmask, SIG_SETMASK, raw_arg(&all), raw_arg(&before), kKernelSignalSetBytes);
-  const long pid = glovebox_raw_clone(CLONE_VM | CLONE_FILES | SIGCHLD,
-                                      static_cast<char*>(stack) + kStackBytes, &supervise,
-                                      supervisor.get(), nullptr);
+  const long pid =
+      glovebox_raw_clone(CLONE_VM | CLONE_FILES | SIGCHLD, static_cast<char*>(stack) + kStackBytes,
+                         &supervise, supervisor.get(), nullptr);
   raw(SYS_rt_sigprocmask, SIG_SETMASK, raw_arg(&before), 0, kKernelSignalSetBytes);
   if (pid < 0) {
     ::munmap(stack, kStackBytes);
@@ -287,7 +289,8 @@ Error launch_error(const Launch& launch) {
     case LaunchStep::kDirectory:
       if (error == ENOENT || error == ENOTDIR) {
         return Error{Code::kWorkdirNotFound,
-                     "working directory " + std::string(launch.directory) + ": " + why, {}};
+                     "working directory " + std::string(launch.directory) + ": " + why,
+                     {}};
       }
       return general("working directory " + std::string(launch.directory));
     case LaunchStep::kExecute:

@@ -13,10 +13,11 @@
 
 #include "base/result.h"
 
-// Every execution runs below a *supervisor*: a child process of the agent that is a child subreaper, so whatever the execution
-// forks, however often and with whatever session, stays its descendant and is reaped by it. A supervisor shares the agent's
-// memory and descriptors (clone with CLONE_VM and CLONE_FILES), which makes it as cheap as a thread, and it is used again for
-// the next execution when its tree is empty.
+// Every execution runs below a *supervisor*: a child process of the agent that is a child
+// subreaper, so whatever the execution forks, however often and with whatever session, stays its
+// descendant and is reaped by it. A supervisor shares the agent's memory and descriptors (clone
+// with CLONE_VM and CLONE_FILES), which makes it as cheap as a thread, and it is used again for the
+// next execution when its tree is empty.
 namespace glovebox::agent {
 
 enum class LaunchStep : int {
@@ -30,7 +31,8 @@ enum class LaunchStep : int {
   kExecute
 };
 
-// What the new process shall become. Plain pointers into memory that the agent keeps until the launch is answered.
+// What the new process shall become. Plain pointers into memory that the agent keeps until the
+// launch is answered.
 struct Launch {
   char* const* argv = nullptr;
   char* const* envp = nullptr;
@@ -63,13 +65,13 @@ struct Supervisor {
   std::atomic<Phase> phase{Phase::kIdle};
   Launch* launch = nullptr;
   std::atomic<pid_t> main_pid{0};  // the kernel stores it before the process runs
-  int wait_status = 0;         // from kEnded
-  struct rusage usage = {};    // from kEnded
-  bool had_children = false;   // other processes lived when the main one ended
-  int kill_jobs = 0;           // agent only: not handed out again while the killer looks at its tree
-  bool released = false;       // agent only
-  bool dead = false;           // agent only: its process was killed from inside the sandbox
-  void* owner = nullptr;       // agent only: the execution
+  int wait_status = 0;             // from kEnded
+  struct rusage usage = {};        // from kEnded
+  bool had_children = false;       // other processes lived when the main one ended
+  int kill_jobs = 0;      // agent only: not handed out again while the killer looks at its tree
+  bool released = false;  // agent only
+  bool dead = false;      // agent only: its process was killed from inside the sandbox
+  void* owner = nullptr;  // agent only: the execution
 
   std::atomic<bool> queued{false};
   Supervisor* next_event = nullptr;
@@ -80,7 +82,8 @@ struct Supervisor {
 class Supervisors {
  public:
   Supervisors();
-  Supervisors(const Supervisors&) = delete;  // the processes point to it, for as long as the agent lives
+  Supervisors(const Supervisors&) =
+      delete;  // the processes point to it, for as long as the agent lives
 
   // Readable when drain() has something to say.
   int event_fd() const { return event_fd_; }
@@ -93,7 +96,8 @@ class Supervisors {
   void start(Supervisor& supervisor, Launch* launch);
   // Gives back a supervisor in kFailed or kGone.
   void release(Supervisor& supervisor);
-  // Makes the spare one when there is none, so that the next acquire() is free. Call when there is nothing better to do.
+  // Makes the spare one when there is none, so that the next acquire() is free. Call when there is
+  // nothing better to do.
   void keep_spare();
 
   Supervisor* find(pid_t pid);

@@ -15,15 +15,17 @@ constexpr size_t kMaxExtraBytes = 1 << 20;  // a pax header or long name
 struct Field {
   size_t at, size;
 };
-constexpr Field kName{0, 100}, kMode{100, 8}, kUid{108, 8}, kGid{116, 8}, kSize{124, 12}, kTime{136, 12},
-    kSum{148, 8}, kType{156, 1}, kLink{157, 100}, kMagic{257, 8}, kUser{265, 32}, kGroup{297, 32},
-    kPrefix{345, 155};
+constexpr Field kName{0, 100}, kMode{100, 8}, kUid{108, 8}, kGid{116, 8}, kSize{124, 12},
+    kTime{136, 12}, kSum{148, 8}, kType{156, 1}, kLink{157, 100}, kMagic{257, 8}, kUser{265, 32},
+    kGroup{297, 32}, kPrefix{345, 155};
 
 void put_text(std::string& block, Field field, std::string_view text) {
   block.replace(field.at, std::min(text.size(), field.size), text.substr(0, field.size));
 }
 
-bool fits_octal(uint64_t value, Field field) { return value >> (3 * (field.size - 1)) == 0; }
+bool fits_octal(uint64_t value, Field field) {
+  return value >> (3 * (field.size - 1)) == 0;
+}
 
 void put_octal(std::string& block, Field field, uint64_t value) {
   char text[32];
@@ -67,7 +69,8 @@ std::string header_block(const TarEntry& entry) {
 void append_record(std::string& out, std::string_view key, std::string_view value) {
   const size_t rest = key.size() + value.size() + 3;
   size_t length = rest + 1;
-  while (rest + std::to_string(length).size() != length) length = rest + std::to_string(length).size();
+  while (rest + std::to_string(length).size() != length)
+    length = rest + std::to_string(length).size();
   out += std::to_string(length) + " " + std::string(key) + "=" + std::string(value) + "\n";
 }
 
@@ -103,7 +106,8 @@ tl::unexpected<Error> corrupt(const char* what) {
 
 std::string tar_header(const TarEntry& entry) {
   std::string records;
-  const bool long_path = entry.path.size() > kName.size, long_target = entry.target.size() > kLink.size;
+  const bool long_path = entry.path.size() > kName.size,
+             long_target = entry.target.size() > kLink.size;
   if ((long_path && !is_utf8(entry.path)) || (long_target && !is_utf8(entry.target))) {
     append_record(records, "hdrcharset", "BINARY");
   }
@@ -118,10 +122,12 @@ std::string tar_header(const TarEntry& entry) {
   extra.type = 'x';
   extra.path = "PaxHeaders/entry";
   extra.size = records.size();
-  return header_block(extra) + records + std::string(tar_padding(records.size()), '\0') + header_block(entry);
+  return header_block(extra) + records + std::string(tar_padding(records.size()), '\0') +
+         header_block(entry);
 }
 
-Result<TarReader::Kind> TarReader::take_header(std::string_view block, TarEntry* entry, size_t* content) {
+Result<TarReader::Kind> TarReader::take_header(std::string_view block, TarEntry* entry,
+                                               size_t* content) {
   if (block.find_first_not_of('\0') == std::string_view::npos) return Kind::kEnd;
   const auto sum = number_of(block, kSum), size = number_of(block, kSize);
   if (!sum || *sum != checksum(block)) return corrupt("a header's checksum is wrong");
@@ -136,7 +142,8 @@ Result<TarReader::Kind> TarReader::take_header(std::string_view block, TarEntry*
   *entry = TarEntry();
   entry->type = type == '\0' || type == '7' ? '0' : type;
   entry->path = text_of(block, kName);
-  if (block.substr(kMagic.at, 6) == std::string_view("ustar\0", 6) && !text_of(block, kPrefix).empty()) {
+  if (block.substr(kMagic.at, 6) == std::string_view("ustar\0", 6) &&
+      !text_of(block, kPrefix).empty()) {
     entry->path = std::string(text_of(block, kPrefix)) + "/" + entry->path;
   }
   entry->target = text_of(block, kLink);
@@ -149,7 +156,8 @@ Result<TarReader::Kind> TarReader::take_header(std::string_view block, TarEntry*
   extras_.clear();
   // What old tar programs meant by a name that ends in a slash.
   if (entry->type == '0' && entry->path.ends_with('/')) entry->type = '5';
-  if (entry->type != '0') entry->size = entry->type == '1' || entry->type == '2' || entry->type == '5' ? 0 : entry->size;
+  if (entry->type != '0')
+    entry->size = entry->type == '1' || entry->type == '2' || entry->type == '5' ? 0 : entry->size;
   return Kind::kEntry;
 }
 
@@ -185,12 +193,14 @@ Result<void> TarReader::take_content(std::string_view content) {
 Result<void> TarReader::take_pax(std::string_view content) {
   while (!content.empty()) {
     const size_t space = content.find(' ');
-    const auto length = space == std::string_view::npos ? std::nullopt : parse_int(content.substr(0, space));
+    const auto length =
+        space == std::string_view::npos ? std::nullopt : parse_int(content.substr(0, space));
     if (!length || *length <= static_cast<int64_t>(space) + 1 ||
         static_cast<uint64_t>(*length) > content.size()) {
       return corrupt("a pax record is malformed");
     }
-    const std::string_view record = content.substr(space + 1, static_cast<size_t>(*length) - space - 2);
+    const std::string_view record =
+        content.substr(space + 1, static_cast<size_t>(*length) - space - 2);
     const size_t equals = record.find('=');
     if (equals == std::string_view::npos) return corrupt("a pax record is malformed");
     extras_[std::string(record.substr(0, equals))] = record.substr(equals + 1);

@@ -10,8 +10,9 @@
 
 #include "base/result.h"
 
-// The archive format of tar_out and tar_in: POSIX ustar with pax extended headers; GNU long names and numbers are also read.
-// Source: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar manual, "Basic Tar Format". No I/O here.
+// The archive format of tar_out and tar_in: POSIX ustar with pax extended headers; GNU long names
+// and numbers are also read. Source: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar manual,
+// "Basic Tar Format". No I/O here.
 namespace glovebox::agent {
 
 constexpr size_t kTarBlock = 512;
@@ -27,16 +28,20 @@ struct TarEntry {
   int64_t mtime = 0;  // seconds
 };
 
-inline size_t tar_padding(uint64_t size) { return (kTarBlock - size % kTarBlock) % kTarBlock; }
+inline size_t tar_padding(uint64_t size) {
+  return (kTarBlock - size % kTarBlock) % kTarBlock;
+}
 
-// The blocks before the entry's content: its header, after a pax header where the old format is too small.
+// The blocks before the entry's content: its header, after a pax header where the old format is too
+// small.
 std::string tar_header(const TarEntry& entry);
 
 // Collects headers until an entry is complete.
 class TarReader {
  public:
   enum class Kind { kEntry, kNeedsContent, kEnd };
-  // One header block. kNeedsContent: `*content` bytes (padded) follow that belong to the header and go to take_content().
+  // One header block. kNeedsContent: `*content` bytes (padded) follow that belong to the header and
+  // go to take_content().
   Result<Kind> take_header(std::string_view block, TarEntry* entry, size_t* content);
   Result<void> take_content(std::string_view content);
 

@@ -19,7 +19,8 @@ constexpr size_t kMaxLateDirectories = 65536;
 
 using Parts = std::vector<std::string>;
 
-// The components of a name inside the archive. Absolute names and ".." are refused, not bent into something else.
+// The components of a name inside the archive. Absolute names and ".." are refused, not bent into
+// something else.
 Result<Parts> parts_of(const std::string& path) {
   if (path.starts_with('/')) return fail(Code::kInvalidPath, path + ": is absolute");
   Parts parts;
@@ -78,7 +79,8 @@ class Input {
 
 class TarIn {
  public:
-  TarIn(Operation& op, UniqueFd base) : user_(op.user), input_(op.request), base_(std::move(base)) {}
+  TarIn(Operation& op, UniqueFd base)
+      : user_(op.user), input_(op.request), base_(std::move(base)) {}
 
   Result<void> run() {
     for (;;) {
@@ -135,8 +137,8 @@ class TarIn {
     return {};
   }
 
-  // The directory of `parts` without the last one, made where it is missing. No component may be a link: this, and not a look
-  // at the text, is what keeps the archive below the base.
+  // The directory of `parts` without the last one, made where it is missing. No component may be a
+  // link: this, and not a look at the text, is what keeps the archive below the base.
   Result<int> enter(const Parts& parts, size_t count) {
     const Parts wanted(parts.begin(), parts.begin() + static_cast<ptrdiff_t>(count));
     if (here_ && wanted == here_parts_) return here_.get();
@@ -147,7 +149,8 @@ class TarIn {
         next = open_directory(fd.get(), part.c_str());
       }
       if (!next && errno == ENOTDIR) {
-        return fail(Code::kInvalidPath, part + ": is a link or file where the archive needs a directory");
+        return fail(Code::kInvalidPath,
+                    part + ": is a link or file where the archive needs a directory");
       }
       if (!next) return fail_errno(part);
       fd = std::move(next);
@@ -210,7 +213,8 @@ class TarIn {
     const char* name = parts.back().c_str();
     if (::symlinkat(entry.target.c_str(), at, name) != 0) return fail_errno(entry.path);
     if (user_.uid == 0) {
-      [[maybe_unused]] const int owned = ::fchownat(at, name, entry.uid, entry.gid, AT_SYMLINK_NOFOLLOW);
+      [[maybe_unused]] const int owned =
+          ::fchownat(at, name, entry.uid, entry.gid, AT_SYMLINK_NOFOLLOW);
     }
     const timespec times[2] = {{0, UTIME_OMIT}, {entry.mtime, 0}};
     ::utimensat(at, name, times, AT_SYMLINK_NOFOLLOW);
@@ -230,7 +234,8 @@ class TarIn {
     return {};
   }
 
-  // Modes and times come at the end: a directory may be meant to be read-only, and filling it changes its time.
+  // Modes and times come at the end: a directory may be meant to be read-only, and filling it
+  // changes its time.
   Result<void> extract_directory(const TarEntry& entry, const Parts& parts) {
     GB_TRY(const int at, enter(parts, parts.size()));
     if (parts.empty()) return {};  // the base itself keeps its own

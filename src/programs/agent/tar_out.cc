@@ -10,15 +10,15 @@
 #include <memory>
 
 #include "base/unique_fd.h"
-#include "programs/agent/entry.h"
 #include "programs/agent/directories.h"
+#include "programs/agent/entry.h"
 #include "programs/agent/operations.h"
 #include "programs/agent/tar_format.h"
 
 namespace glovebox::agent {
 namespace {
 
-constexpr int kMaxDepth = 512;  // an open directory and a stack frame each
+constexpr int kMaxDepth = 200;  // an open directory and some stack frames each
 constexpr size_t kEndBytes = 2 * kTarBlock;
 
 class TarOut {
@@ -38,7 +38,8 @@ class TarOut {
   }
 
   Result<void> add_contents(UniqueFd fd, const std::string& path, int depth) {
-    if (depth > kMaxDepth) return fail(Code::kUnsupported, path + ": directories are nested too deep");
+    if (depth > kMaxDepth)
+      return fail(Code::kUnsupported, path + ": directories are nested too deep");
     const std::unique_ptr<DIR, int (*)(DIR*)> dir(::fdopendir(fd.get()), &::closedir);
     if (!dir) return fail_errno(path);
     const int at = fd.release();
@@ -77,18 +78,21 @@ class TarOut {
     return add_contents(std::move(fd), path, depth);
   }
 
-  Result<void> add_link(int at, const std::string& name, const std::string& path, const struct stat& st) {
-    char target[PATH_MAX];
-    const ssize_t n = ::readlinkat(at, name.c_str(), target, sizeof target);
+  Result<void> add_link(int at, const std::string& name, const std::string& path,
+                        const struct stat& st) {
+    std::string target(PATH_MAX, '\0');  // not on the stack, which grows with the depth
+    const ssize_t n = ::readlinkat(at, name.c_str(), target.data(), target.size());
     if (n < 0) return errno == ENOENT ? Result<void>() : fail_errno(path);
     TarEntry entry = describe('2', path, st);
-    entry.target.assign(target, static_cast<size_t>(n));
+    entry.target = target.substr(0, static_cast<size_t>(n));
     return put(tar_header(entry));
   }
 
-  // The header promises the size of this moment: what is appended meanwhile is left out, what is cut off becomes an error.
+  // The header promises the size of this moment: what is appended meanwhile is left out, what is
+  // cut off becomes an error.
   Result<void> add_file(int at, const std::string& name, const std::string& path) {
-    UniqueFd fd(::openat(at, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    UniqueFd fd(
+        ::openat(at, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     if (!fd) return errno == ENOENT ? Result<void>() : fail_errno(path);
     struct stat st;
     if (::fstat(fd.get(), &st) != 0) return fail_errno(path);

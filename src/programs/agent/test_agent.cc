@@ -42,7 +42,8 @@ void bind_mount(const std::string& from, const std::string& to) {
     return;
   }
   fs::create_directory(to);
-  if (::mount(from.c_str(), to.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) child_failed("bind");
+  if (::mount(from.c_str(), to.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0)
+    child_failed("bind");
 }
 
 std::string find_program(const std::string& name) {
@@ -54,14 +55,17 @@ std::string find_program(const std::string& name) {
 
 void write_bundle(const std::string& bundle) {
   json::array capabilities;
-  for (const char* name : {"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID",
-                           "CAP_SETUID", "CAP_MKNOD", "CAP_SYS_CHROOT"}) {
+  for (const char* name : {"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL",
+                           "CAP_SETGID", "CAP_SETUID", "CAP_MKNOD", "CAP_SYS_CHROOT"}) {
     capabilities.emplace_back(name);
   }
   json::object caps;
   for (const char* set : {"bounding", "effective", "permitted"}) caps[set] = capabilities;
-  json::object process{{"args", {"/sbin/glovebox-agent"}}, {"cwd", "/"}, {"env", {"PATH=/bin"}},
-                       {"user", {{"uid", 0}, {"gid", 0}}}, {"capabilities", caps}};
+  json::object process{{"args", {"/sbin/glovebox-agent"}},
+                       {"cwd", "/"},
+                       {"env", {"PATH=/bin"}},
+                       {"user", {{"uid", 0}, {"gid", 0}}},
+                       {"capabilities", caps}};
   auto mount = [](const char* at, const char* type) {
     return json::object{{"destination", at}, {"type", type}, {"source", type}};
   };
@@ -69,12 +73,13 @@ void write_bundle(const std::string& bundle) {
   for (const char* type : {"pid", "network", "ipc", "uts", "mount"}) {
     namespaces.push_back(json::object{{"type", type}});
   }
-  const json::object config{
-      {"ociVersion", "1.0.0"},
-      {"process", process},
-      {"root", {{"path", "root"}}},
-      {"mounts", {mount("/proc", "proc"), mount("/dev", "tmpfs"), mount("/tmp", "tmpfs"), mount("/mnt", "tmpfs")}},
-      {"linux", {{"namespaces", namespaces}}}};
+  const json::object config{{"ociVersion", "1.0.0"},
+                            {"process", process},
+                            {"root", {{"path", "root"}}},
+                            {"mounts",
+                             {mount("/proc", "proc"), mount("/dev", "tmpfs"),
+                              mount("/tmp", "tmpfs"), mount("/mnt", "tmpfs")}},
+                            {"linux", {{"namespaces", namespaces}}}};
   std::ofstream(bundle + "/config.json") << to_text(config);
 }
 
@@ -83,9 +88,15 @@ void write_bundle(const std::string& bundle) {
 std::string text_of(const json::object& object, std::string_view field) {
   return text_field(object, field).value_or("");
 }
-std::string ExecOutcome::code() const { return text_of(failed, "code"); }
-std::string ExecOutcome::outcome() const { return text_of(exited, "outcome"); }
-int64_t ExecOutcome::exit_code() const { return int_field(exited, "code", -1, -1, 255).value_or(-1); }
+std::string ExecOutcome::code() const {
+  return text_of(failed, "code");
+}
+std::string ExecOutcome::outcome() const {
+  return text_of(exited, "outcome");
+}
+int64_t ExecOutcome::exit_code() const {
+  return int_field(exited, "code", -1, -1, 255).value_or(-1);
+}
 
 std::string TestAgent::unusable(Engine engine) {
   if (::geteuid() != 0) return "needs root: makes namespaces and mounts";
@@ -127,21 +138,26 @@ void TestAgent::build_root() {
   if (::mount(nullptr, "/", nullptr, MS_PRIVATE | MS_REC, nullptr) != 0) child_failed("private");
   if (::mount("tmpfs", root_.c_str(), "tmpfs", 0, "mode=0755") != 0) child_failed("tmpfs");
   for (const char* dir : {"/usr", "/bin", "/lib", "/lib64"}) bind_mount(dir, root_ + dir);
-  for (const char* dir : {"/etc", "/sbin", "/root", "/home", "/proc", "/dev", "/tmp", "/srv", "/mnt"}) {
+  for (const char* dir :
+       {"/etc", "/sbin", "/root", "/home", "/proc", "/dev", "/tmp", "/srv", "/mnt"}) {
     fs::create_directory(root_ + dir);
   }
   fs::copy_file(GLOVEBOX_AGENT, root_ + "/sbin/glovebox-agent");
   fs::copy_file(GLOVEBOX_STATIC_TRUE, root_ + "/sbin/static-true");
-  std::ofstream(root_ + "/etc/passwd") << "root:x:0:0:root:/root:/bin/bash\nuser:x:1000:1000::/home/user:/bin/sh\n"
-                                          "other:x:1001:1001::/home/other:/bin/sh\n";
-  std::ofstream(root_ + "/etc/group") << "root:x:0:\nuser:x:1000:\nother:x:1001:\nteam:x:2000:other,user\n";
+  std::ofstream(root_ + "/etc/passwd")
+      << "root:x:0:0:root:/root:/bin/bash\nuser:x:1000:1000::/home/user:/bin/sh\n"
+         "other:x:1001:1001::/home/other:/bin/sh\n";
+  std::ofstream(root_ + "/etc/group")
+      << "root:x:0:\nuser:x:1000:\nother:x:1001:\nteam:x:2000:other,user\n";
 }
 
-// Does not return. For namespaces the agent is the child of what the test sees as child_, because a new pid namespace begins with
-// the next process; it dies with it.
+// Does not return. For namespaces the agent is the child of what the test sees as child_, because a
+// new pid namespace begins with the next process; it dies with it.
 void TestAgent::start_child(Engine engine, int in, int out) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const int flags = engine == Engine::kRunsc ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUTS | CLONE_NEWNET;
+  const int flags = engine == Engine::kRunsc
+                        ? CLONE_NEWNS
+                        : CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUTS | CLONE_NEWNET;
   if (::unshare(flags) != 0) child_failed("unshare");
   build_root();
   ::dup2(in, 0);
@@ -150,8 +166,9 @@ void TestAgent::start_child(Engine engine, int in, int out) {
     write_bundle(scratch_);
     const int null = ::open("/dev/null", O_WRONLY);
     ::dup2(null, 2);
-    ::execl(find_program("runsc").c_str(), "runsc", "--root", (scratch_ + "/state").c_str(), "--network=none",
-            "--ignore-cgroups", "--overlay2=root:memory", "run", "-bundle", scratch_.c_str(), id_.c_str(), nullptr);
+    ::execl(find_program("runsc").c_str(), "runsc", "--root", (scratch_ + "/state").c_str(),
+            "--network=none", "--ignore-cgroups", "--overlay2=root:memory", "run", "-bundle",
+            scratch_.c_str(), id_.c_str(), nullptr);
     child_failed("runsc");
   }
   const pid_t agent = ::fork();
@@ -171,7 +188,8 @@ void TestAgent::start_child(Engine engine, int in, int out) {
 // ---- Frames ----
 
 void TestAgent::send_raw(std::string_view bytes) {
-  GB_ASSERT(::write(to_agent_.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+  GB_ASSERT(::write(to_agent_.get(), bytes.data(), bytes.size()) ==
+            static_cast<ssize_t>(bytes.size()));
 }
 
 void TestAgent::send(uint32_t channel, Type type, std::string_view payload) {
@@ -209,7 +227,8 @@ bool TestAgent::read_more(std::chrono::milliseconds limit) {
   return !bytes.empty();
 }
 
-std::optional<channel::Frame> TestAgent::receive_within(uint32_t channel, std::chrono::milliseconds limit) {
+std::optional<channel::Frame> TestAgent::receive_within(uint32_t channel,
+                                                        std::chrono::milliseconds limit) {
   for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
     if (kept->channel != channel) continue;
     channel::Frame frame = std::move(*kept);
@@ -223,7 +242,8 @@ std::optional<channel::Frame> TestAgent::receive_within(uint32_t channel, std::c
       if (frame.channel == channel) return frame;
       kept_.push_back(std::move(frame));
     }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     if (left.count() <= 0 || !read_more(left)) return std::nullopt;
   }
 }
@@ -237,9 +257,15 @@ channel::Frame TestAgent::receive(uint32_t channel) {
 
 json::object TestAgent::hello(json::object extra) {
   const std::string nonce = random_bytes(16);
-  json::object message{{"version", 1}, {"nonce", hex(nonce)}, {"unix_time_ns", 0}, {"sandbox", "sb-1"},
-                       {"hostname", "box"}, {"env", json::object{}}, {"default_user", "user"},
-                       {"limits", {{"open_files", 1024}, {"processes", 0}}}, {"seed", std::string(64, '7')}};
+  json::object message{{"version", 1},
+                       {"nonce", hex(nonce)},
+                       {"unix_time_ns", 0},
+                       {"sandbox", "sb-1"},
+                       {"hostname", "box"},
+                       {"env", json::object{}},
+                       {"default_user", "user"},
+                       {"limits", {{"open_files", 1024}, {"processes", 0}}},
+                       {"seed", std::string(64, '7')}};
   for (auto& [key, value] : extra) message[key] = value;
   synced_ = false;
   before_sync_.clear();
@@ -286,7 +312,8 @@ ExecOutcome TestAgent::finish(uint32_t channel, bool until_gone, size_t read_bef
         EXPECT_EQ(channel::get_u64(frame.payload.data() + 8), offset);
         text += frame.payload.substr(channel::kStreamHeaderBytes);
         send(channel, Type::kAck,
-             channel::stream_header(stream, offset + frame.payload.size() - channel::kStreamHeaderBytes));
+             channel::stream_header(stream,
+                                    offset + frame.payload.size() - channel::kStreamHeaderBytes));
         break;
       }
       case Type::kExited:
@@ -342,7 +369,8 @@ void TestAgent::send_data(uint32_t channel, std::string_view bytes) {
       }
       allowed = channel::get_u64(frame.payload.data());
     }
-    const size_t n = std::min<uint64_t>({bytes.size(), allowed - sent, channel::kMaxPayloadToAgent});
+    const size_t n =
+        std::min<uint64_t>({bytes.size(), allowed - sent, channel::kMaxPayloadToAgent});
     send(channel, Type::kDataToAgent, bytes.substr(0, n));
     bytes.remove_prefix(n);
     sent += n;

@@ -18,8 +18,8 @@
 #include "channel/frame.h"
 #include "programs/agent/json.h"
 
-// The real agent for tests: as process 1 of a sandbox with a scratch root file system that has the host's programs, and the
-// daemon's side of its channel. Needs root.
+// The real agent for tests: as process 1 of a sandbox with a scratch root file system that has the
+// host's programs, and the daemon's side of its channel. Needs root.
 namespace glovebox::agent {
 
 enum class Engine { kNamespaces, kRunsc };
@@ -47,7 +47,8 @@ class TestAgent {
     send(channel, type, std::string_view(to_text(object)));
   }
   void send_raw(std::string_view bytes);
-  // The next message of this channel, those of others being kept; fails the test and returns PING after 20 s.
+  // The next message of this channel, those of others being kept; fails the test and returns PING
+  // after 20 s.
   channel::Frame receive(uint32_t channel);
   std::optional<channel::Frame> receive_within(uint32_t channel, std::chrono::milliseconds limit);
   std::string receive_raw(size_t at_most);  // straight from the pipe
@@ -59,7 +60,8 @@ class TestAgent {
 
   // ---- Executions ----
   uint32_t exec(json::object request);
-  // Acknowledges and forgets. `read_before`: bytes of standard output that the test has taken itself.
+  // Acknowledges and forgets. `read_before`: bytes of standard output that the test has taken
+  // itself.
   ExecOutcome finish(uint32_t channel, bool until_gone = true, size_t read_before = 0);
   ExecOutcome run(json::object request) { return finish(exec(std::move(request))); }
   ExecOutcome sh(const std::string& command) { return run({{"command", command}}); }

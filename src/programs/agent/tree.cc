@@ -23,8 +23,9 @@ namespace {
 
 constexpr int kQuickPasses = 8;
 
-// One pass over the direct children as the kernel lists them: far faster than all of /proc, so that even a chain of processes
-// that each fork and exit at once is caught as soon as it falls to the supervisor. Not on every kernel.
+// One pass over the direct children as the kernel lists them: far faster than all of /proc, so that
+// even a chain of processes that each fork and exit at once is caught as soon as it falls to the
+// supervisor. Not on every kernel.
 void kill_direct_children(pid_t supervisor) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%d/task/%d/children", supervisor, supervisor);
@@ -44,8 +45,9 @@ void kill_direct_children(pid_t supervisor) {
   }
 }
 
-// A group belongs to one session, and every session of a tree was made inside it, so a whole group can go at once. That beats
-// signalling one by one: the kernel lets no fork slip between its members.
+// A group belongs to one session, and every session of a tree was made inside it, so a whole group
+// can go at once. That beats signalling one by one: the kernel lets no fork slip between its
+// members.
 void kill_round(const std::vector<Process>& victims) {
   const pid_t own_group = ::getpgrp();  // a child has it until its setsid()
   std::set<pid_t> groups;
@@ -79,7 +81,8 @@ std::optional<Process> read_process(pid_t pid) {
   process.pid = pid;
   unsigned long long start = 0;
   if (after_name == nullptr ||
-      std::sscanf(after_name + 1, " %c %d %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
+      std::sscanf(after_name + 1,
+                  " %c %d %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
                   &process.state, &process.parent, &process.group, &start) != 4) {
     return std::nullopt;
   }
@@ -110,7 +113,8 @@ std::vector<Process> descendants(const std::vector<Process>& processes, pid_t ro
     auto [from, to] = children.equal_range(todo.back());
     todo.pop_back();
     for (; from != to; ++from) {
-      if (out.size() > processes.size()) return out;  // /proc is not read at one instant: no cycle may hold us
+      if (out.size() > processes.size())
+        return out;  // /proc is not read at one instant: no cycle may hold us
       out.push_back(*from->second);
       todo.push_back(from->second->pid);
     }
@@ -139,7 +143,8 @@ void Killer::signal_tree(Supervisor& supervisor, int signal, std::function<void(
   ++supervisor.kill_jobs;
   const auto now = std::chrono::steady_clock::now();
   std::lock_guard lock(mutex_);
-  jobs_.push_back(Job{&supervisor, signal, false, [done = std::move(done)](bool) { done(); }, now, now});
+  jobs_.push_back(
+      Job{&supervisor, signal, false, [done = std::move(done)](bool) { done(); }, now, now});
   wake_.notify_one();
 }
 
@@ -161,7 +166,8 @@ bool Killer::work(Job& job) {
     }
     return true;
   }
-  for (int i = 0; i < kQuickPasses && !is_empty(supervisor); ++i) kill_direct_children(supervisor.pid);
+  for (int i = 0; i < kQuickPasses && !is_empty(supervisor); ++i)
+    kill_direct_children(supervisor.pid);
   if (is_empty(supervisor)) return true;
   kill_round(descendants(all_processes(), supervisor.pid));
   if (job.done && std::chrono::steady_clock::now() > job.give_up) {

@@ -35,15 +35,17 @@ std::vector<Process> descendants(const std::vector<Process>& processes, pid_t ro
 // Sends the signal if `process` is still the same one. False when it is gone.
 bool signal_process(const Process& process, int signal);
 
-// Sends signals to whole trees on a thread of its own: reading /proc of a fork bomb takes a while, and the bomb must lose.
+// Sends signals to whole trees on a thread of its own: reading /proc of a fork bomb takes a while,
+// and the bomb must lose.
 class Killer {
  public:
   explicit Killer(Loop& loop);
 
   // Signals every descendant of the supervisor once; `done` runs on the loop.
   void signal_tree(Supervisor& supervisor, int signal, std::function<void()> done);
-  // SIGKILL, again and again, until the supervisor has no child left. `done(true)` runs on the loop then, or `done(false)` when
-  // processes that the kernel does not let die are left after kGiveUp; it goes on trying.
+  // SIGKILL, again and again, until the supervisor has no child left. `done(true)` runs on the loop
+  // then, or `done(false)` when processes that the kernel does not let die are left after kGiveUp;
+  // it goes on trying.
   void kill_tree(Supervisor& supervisor, std::function<void(bool empty)> done);
   static constexpr std::chrono::milliseconds kGiveUp{3000};
 

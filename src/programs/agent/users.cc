@@ -105,9 +105,9 @@ Result<User> Users::find(std::string_view name_or_number) {
   User user;
   auto by_name = std::find_if(users_.begin(), users_.end(),
                               [&](const User& u) { return u.name == name_or_number; });
-  auto by_id = id ? std::find_if(users_.begin(), users_.end(),
-                                 [&](const User& u) { return u.uid == *id; })
-                  : users_.end();
+  auto by_id =
+      id ? std::find_if(users_.begin(), users_.end(), [&](const User& u) { return u.uid == *id; })
+         : users_.end();
   if (by_name != users_.end()) {
     user = *by_name;
   } else if (by_id != users_.end()) {
@@ -147,17 +147,22 @@ std::string Users::group_name(gid_t gid) {
 }
 
 ActAs::ActAs(const User& user) {
-  failed_ = raw(SYS_setgroups, static_cast<long>(user.groups.size()), raw_arg(user.groups.data())) < 0 ||
-            raw(SYS_setresgid, -1, user.gid, -1) < 0 || raw(SYS_setresuid, -1, user.uid, -1) < 0;
+  failed_ =
+      raw(SYS_setgroups, static_cast<long>(user.groups.size()), raw_arg(user.groups.data())) < 0 ||
+      raw(SYS_setresgid, -1, user.gid, -1) < 0 || raw(SYS_setresuid, -1, user.uid, -1) < 0;
 }
 
 ActAs::~ActAs() {
   const bool back = raw(SYS_setresuid, -1, 0, -1) == 0 && raw(SYS_setresgid, -1, 0, -1) == 0 &&
-                    raw(SYS_setgroups, 0, 0) == 0;
+                    (raw(SYS_setgroups, 0, 0) == 0 || failed_);
   GB_ASSERT(back);  // a thread that keeps a user's rights would answer the next request with them
 }
 
-AsRootForAMoment::AsRootForAMoment() : uid_(::geteuid()) { raw(SYS_setresuid, -1, 0, -1); }
-AsRootForAMoment::~AsRootForAMoment() { raw(SYS_setresuid, -1, uid_, -1); }
+AsRootForAMoment::AsRootForAMoment() : uid_(::geteuid()) {
+  raw(SYS_setresuid, -1, 0, -1);
+}
+AsRootForAMoment::~AsRootForAMoment() {
+  raw(SYS_setresuid, -1, uid_, -1);
+}
 
 }  // namespace glovebox::agent

@@ -22,11 +22,12 @@ struct User {
   std::vector<gid_t> groups;  // the primary one included
 };
 
-// The sandbox's /etc/passwd and /etc/group, read by hand: the agent is static and must not load the image's NSS modules. Read
-// again when the files change. Any thread.
+// The sandbox's /etc/passwd and /etc/group, read by hand: the agent is static and must not load the
+// image's NSS modules. Read again when the files change. Any thread.
 class Users {
  public:
-  // A name or a number; kUserUnknown for a name that is not there. Numbers, and root, need no entry.
+  // A name or a number; kUserUnknown for a name that is not there. Numbers, and root, need no
+  // entry.
   Result<User> find(std::string_view name_or_number);
   // The decimal number when there is no name.
   std::string user_name(uid_t uid);
@@ -54,8 +55,9 @@ class Users {
   std::vector<Group> groups_;
 };
 
-// Makes the calling thread act as `user` for file access until it goes out of scope. Per thread, by raw system calls (the C
-// library's would change every thread); real and saved ids stay 0, which is the way back.
+// Makes the calling thread act as `user` for file access until it goes out of scope. Per thread, by
+// raw system calls (the C library's would change every thread); real and saved ids stay 0, which is
+// the way back.
 class ActAs {
  public:
   explicit ActAs(const User& user);
@@ -68,7 +70,8 @@ class ActAs {
   bool failed_ = false;
 };
 
-// Inside an ActAs: root again for the one thing the user is entitled to but cannot do itself (keeping a file's owner).
+// Inside an ActAs: root again for the one thing the user is entitled to but cannot do itself
+// (keeping a file's owner).
 class AsRootForAMoment {
  public:
   AsRootForAMoment();

@@ -9,7 +9,7 @@
 namespace glovebox::agent {
 namespace {
 
-constexpr size_t kStackBytes = 256 * 1024;
+constexpr size_t kStackBytes = 1024 * 1024;  // of address space; directory walks recurse
 
 void* run(void* argument) {
   const std::unique_ptr<std::function<void()>> body(static_cast<std::function<void()>*>(argument));

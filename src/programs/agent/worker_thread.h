@@ -5,8 +5,8 @@
 
 namespace glovebox::agent {
 
-// Starts a detached thread with a small stack and every signal blocked (the loop takes them). False when the sandbox's process
-// limit is reached.
+// Starts a detached thread with a small stack and every signal blocked (the loop takes them). False
+// when the sandbox's process limit is reached.
 bool start_thread(std::function<void()> body);
 
 }  // namespace glovebox::agent
