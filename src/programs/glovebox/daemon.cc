@@ -163,7 +163,11 @@ Result<void> Daemon::start_manager() {
                                  {"problem", capability.problem}});
   }
   manager_ = sandbox::Manager::create(config_, std::move(parts));
-  return manager_->load();
+  GB_TRYV(manager_->load());
+  // Versions that an import or a rebuild replaced while sandboxes still used them.
+  auto removed = templates_->collect_garbage([this](const std::string& version) { return manager_->template_in_use(version); });
+  if (!removed) log::warn("templates.not_collected", {{"message", removed.error().message}});
+  return {};
 }
 
 Result<void> Daemon::listen() {
