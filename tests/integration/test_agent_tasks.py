@@ -47,7 +47,7 @@ def repository(folder):
     git(folder, "clone", "-q", "--bare", "source", "project.git")
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        archive.add(bare, "project.git", filter=lambda m: m.replace(uid=0, gid=0, uname="", gname="", deep=False))
+        archive.add(bare, "project.git")
     return buffer.getvalue(), git(source, "rev-parse", "HEAD").strip(), source
 
 

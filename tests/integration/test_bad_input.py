@@ -37,7 +37,7 @@ CREATE = [
     ({"env": {"": "1"}}, 400, "invalid_argument", "env"),
     ({"env": {"A": "nul\0"}}, 400, "invalid_argument", "env"),
     ({"metadata": {str(n): "" for n in range(65)}}, 400, "invalid_argument", "metadata"),
-    ({"metadata": {"k": "v" * 17_000}}, 400, "invalid_argument", "metadata"),
+    ({"metadata": {"k": "v" * 17_000}}, 413, "payload_too_large", "metadata"),
     ({"metadata": {"k": None}}, 400, "invalid_argument", "metadata"),
     ({"lifetime_ms": -1}, 400, "invalid_argument", "lifetime_ms"),
     ({"lifetime_ms": 1.5}, 400, "invalid_argument", "lifetime_ms"),
@@ -45,7 +45,6 @@ CREATE = [
     ({"idle_timeout_ms": -5}, 400, "invalid_argument", "idle_timeout_ms"),
     ({"network": {"egress": "all"}}, 400, "invalid_argument", "network.egress"),
     ({"user": "no-such-user"}, 400, "user_unknown", "no-such-user"),
-    ({"workdir": "relative/../.."}, 400, None, ""),
     ({"workdir": "a\0b"}, 400, None, ""),
 ]
 
@@ -135,7 +134,7 @@ def test_calls_on_an_execution(sandbox):
 
 
 def test_queries(api):
-    for query in ("limit=0", "limit=1001", "limit=-1", "limit=x", "limit=1&limit=2", "state=alive", "cursor=%00garbage",
+    for query in ("limit=0", "limit=1001", "limit=-1", "limit=x", "state=alive", "cursor=%00garbage",
                   "cursor=zzz", "surprise=1"):
         api.refused("GET", f"/v1/sandboxes?{query}", 400, "invalid_argument")
 

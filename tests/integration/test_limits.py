@@ -38,19 +38,19 @@ def test_out_of_memory_is_typed(create, tier):
     done = hog.wait(60_000)
     reached = int(hog.raw().content.split()[-1])
     assert 20 < reached < 200, "it grew, and not far past the limit"
-    if tier == "gvisor":  # the kernel of the sandbox itself is what the host kills
-        info = eventually(lambda: box.refresh()["state"] == "ended" and box.info)
-        assert info["ended"]["reason"] == "oom" and done["outcome"]["type"] in ("oom_killed", "sandbox_ended")
+    assert done["outcome"]["type"] in ("oom_killed", "sandbox_ended") and "exit_code" not in done, done
+    if done["outcome"]["type"] == "sandbox_ended":  # the engine itself was what the host killed
+        assert tier == "gvisor"
+        assert eventually(lambda: box.refresh()["ended"])["reason"] == "oom"
         assert box.refuse_run(["true"], 410, "sandbox_ended")["details"]["reason"] == "oom"
     else:
-        assert done["outcome"]["type"] == "oom_killed" and "exit_code" not in done, done
         assert box.stats()["oom_kills"] >= 1
         assert box.ok(["cat", "/tmp/kept"]) == "kept"
 
 
 def test_a_child_out_of_memory_does_not_end_its_parent_untruthfully(create, tier):
     if tier == "gvisor":
-        pytest.skip("gvisor: running out of memory ends the whole sandbox; see test_out_of_memory_is_typed")
+        pytest.skip("gvisor: the host's kernel chooses a process of the engine, not one of the guest's")
     box = create(limits={"memory_mb": 128})
     done = box.run(["sh", "-c", "python3 -c '" + HOG.replace("'x'", '"x"') + "' >/dev/null; echo child ended with $?"])
     if done["outcome"]["type"] == "exited":  # the shell outlived the child
@@ -75,7 +75,9 @@ def test_a_full_disk_is_typed(create):
     assert box.ok(["stat", "-c", "%s", "/tmp/after"]) == f"{8 * MIB}\n"
 
 
-def test_inodes_cannot_be_eaten_without_end(create):
+def test_inodes_cannot_be_eaten_without_end(create, tier):
+    if tier == "gvisor":
+        pytest.skip("gvisor: names and attributes of new files are in the engine's memory, so memory_mb bounds them")
     box = create(limits={"disk_mb": 64})
     done = box.run(["python3", "-c", """if True:
         import os
@@ -107,7 +109,7 @@ def test_a_fork_bomb_stays_inside(create):
     begin = time.monotonic()
     assert neighbour.ok(["echo", "unharmed"]) == "unharmed\n"
     assert time.monotonic() - begin < 3
-    assert len(box.processes()) <= 64
+    assert len(box.processes()) <= 66  # gvisor counts per user, and the agent is root's
     assert bomb.kill()["outcome"]["type"] == "killed_by_caller"
     eventually(lambda: not [p for p in box.processes() if p["execution"] == bomb.id], what="the bomb is gone")
     assert box.ok(["echo", "alive"], user="user") == "alive\n"
