@@ -6,6 +6,9 @@
 namespace glovebox::channel {
 namespace {
 
+// What an unfinished message costs even when it is empty.
+constexpr size_t kPartCost = 128;
+
 void put_u32(char* out, uint32_t v) {
   v = htole32(v);
   std::memcpy(out, &v, sizeof v);
@@ -114,7 +117,7 @@ Result<bool> Decoder::join(const Header& header, std::string_view payload, Frame
       return true;
     }
     part = parts_.emplace(header.channel, Frame{header.channel, header.type, {}}).first;
-    joined_ += kHeaderBytes;  // an entry costs memory even when it is empty
+    joined_ += kPartCost;
   }
   if (part->second.type != header.type) {
     return fail(Code::kAgentProtocol, "a message changed its type between its parts");
@@ -126,7 +129,7 @@ Result<bool> Decoder::join(const Header& header, std::string_view payload, Frame
   part->second.payload.append(payload);
   if (more) return false;
   *frame = std::move(part->second);
-  joined_ -= frame->payload.size() + kHeaderBytes;
+  joined_ -= frame->payload.size() + kPartCost;
   parts_.erase(part);
   return true;
 }

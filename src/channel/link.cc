@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -15,6 +16,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "channel/json_shape.h"
 
 namespace glovebox::channel {
 namespace asio = boost::asio;
@@ -24,6 +26,22 @@ namespace {
 constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 using Descriptor = asio::posix::stream_descriptor;
 constexpr size_t kReadBytes = 256 * 1024;
+constexpr size_t kRoomBytes = 1 << 20;               // wait_room() waits beyond it
+constexpr size_t kMaxQueuedBytes = 16 << 20;
+constexpr std::chrono::milliseconds kStall{60'000};  // an agent that reads does so within milliseconds
+// After every channel's end something small may still be under way, such as an acknowledgement of input.
+constexpr uint64_t kStrayAllowance = 4096;
+constexpr uint64_t kMaxStrayBytes = 64 << 20;
+
+// What an agent may answer: what spec/channel.md names, and what errno gives inside a sandbox.
+constexpr Code kAgentCodes[] = {
+    Code::kInvalidArgument, Code::kInvalidPath,      Code::kPayloadTooLarge, Code::kNotFound,         Code::kExecutionNotFound,
+    Code::kAlreadyExists,   Code::kConflict,         Code::kFileNotFound,    Code::kFileExists,       Code::kNotADirectory,
+    Code::kIsADirectory,    Code::kDirectoryNotEmpty, Code::kPermissionDenied, Code::kReadOnly,       Code::kTooManyLinks,
+    Code::kUserUnknown,     Code::kWorkdirNotFound,  Code::kCommandNotFound, Code::kCommandNotExecutable,
+    Code::kArgumentsTooLong, Code::kProcessLimit,    Code::kOpenFileLimit,   Code::kDiskFull,         Code::kMemoryLimit,
+    Code::kCapacity,        Code::kTimeout,          Code::kCancelled,       Code::kUnsupported,      Code::kUnavailable,
+    Code::kCorrupt,         Code::kIo,               Code::kInternal};
 
 // One buffer for all links: it is filled and emptied without a suspension in between.
 std::array<char, kReadBytes>& read_buffer() {
@@ -43,7 +61,11 @@ struct Link::Impl {
   std::function<void(const Error&)> on_lost;
 
   std::deque<std::string> queue;  // whole frames, each written by one write(2)
-  bool writing = false;
+  size_t queued_bytes = 0;
+  uint64_t frames_written = 0;
+  bool writing = false, watching_stall = false, dropping = false;
+  Notifier room_changed;
+  uint64_t stray_bytes = 0;       // may still come on channels that are closed
 
   bool synced = false;
   std::string mark;               // what ends the unsynchronised part
@@ -69,9 +91,12 @@ struct Link::Impl {
   Result<void> flush() {
     while (!queue.empty()) {
       GB_TRY(const bool written, write_now(queue.front()));
-      if (!written) return {};
+      if (!written) break;
+      queued_bytes -= queue.front().size();
+      ++frames_written;
       queue.pop_front();
     }
+    if (queued_bytes < kRoomBytes) room_changed.notify();
     return {};
   }
 
@@ -116,7 +141,6 @@ Result<void> Link::Impl::dispatch(Frame& frame) {
       hello_changed.notify();
       return {};
     }
-    if (frame.type == Type::kPong) return {};
     return fail(protocol_error("unexpected frame on channel 0"));
   }
   const auto receiver = receivers.find(frame.channel);
@@ -124,8 +148,12 @@ Result<void> Link::Impl::dispatch(Frame& frame) {
     receiver->second->on_frame(frame);
     return {};
   }
-  if (frame.channel < next_channel) return {};  // closed by us; its last frames were under way
-  return fail(protocol_error("frame for a channel that was never opened"));
+  if (frame.channel >= next_channel) return fail(protocol_error("frame for a channel that was never opened"));
+  // Closed by us while it was under way. Without a bound this would be a way to keep us busy for nothing.
+  const uint64_t size = kHeaderBytes + frame.payload.size();
+  if (size > stray_bytes) return fail(protocol_error("frames for a channel that has ended"));
+  stray_bytes -= size;
+  return {};
 }
 
 Link::Link(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -186,7 +214,10 @@ void Link::drop(const Error& error) {
   boost::system::error_code ignored;
   impl_->in->close(ignored);
   impl_->out->close(ignored);
+  impl_->queue.clear();
+  impl_->queued_bytes = 0;
   impl_->hello_changed.notify();
+  impl_->room_changed.notify();
   const auto receivers = std::move(impl_->receivers);
   impl_->receivers.clear();
   for (const auto& [channel, receiver] : receivers) receiver->on_lost(error);
@@ -199,7 +230,9 @@ Async<std::string> Link::hello(std::string hello_fields, Deadline deadline) {
   impl_->mark = sync_mark(nonce);
   std::string message = R"({"version":1,"nonce":")" + hex(nonce) + "\"";
   if (hello_fields.size() > 2) message += "," + hello_fields.substr(1, hello_fields.size() - 2);
-  send(0, Type::kHello, message + "}");
+  message += "}";
+  if (message.size() > kMaxMessageToAgent) co_return fail(Code::kPayloadTooLarge, "env: does not fit the agent's 1 MiB");
+  send(0, Type::kHello, message);
   while (!impl_->hello_ok && !is_lost()) {
     if (!co_await impl_->hello_changed.wait_until(deadline) && Clock::now() >= deadline) {
       co_return fail(Code::kTimeout, "the sandbox's agent did not answer in time");
@@ -210,12 +243,16 @@ Async<std::string> Link::hello(std::string hello_fields, Deadline deadline) {
 }
 
 uint32_t Link::open(Receiver* receiver) {
+  GB_ASSERT(impl_->next_channel != UINT32_MAX);
   const uint32_t channel = impl_->next_channel++;
   impl_->receivers[channel] = receiver;
   return channel;
 }
 
-void Link::close(uint32_t channel) { impl_->receivers.erase(channel); }
+void Link::close(uint32_t channel, uint64_t under_way) {
+  if (impl_->receivers.erase(channel) == 0) return;
+  impl_->stray_bytes = std::min(impl_->stray_bytes + under_way + kStrayAllowance, kMaxStrayBytes);
+}
 
 void Link::send(uint32_t channel, Type type, std::string_view payload) {
   if (is_lost()) return;
@@ -226,33 +263,92 @@ void Link::send(uint32_t channel, Type type, std::string_view payload) {
     std::string frame;
     frame.reserve(kHeaderBytes + part.size());
     append_frame(frame, channel, type, part, payload.empty() ? 0 : kFlagMore);
+    impl_->queued_bytes += frame.size();
     impl_->queue.push_back(std::move(frame));
   } while (!payload.empty());
-  if (impl_->writing) return;
-  auto flushed = impl_->flush();
-  // A failed write: the read side tells the same soon, and from there dropping is safe for our callers.
-  if (!flushed || impl_->queue.empty()) return;
+  if (impl_->dropping) return;
+  Error problem{Code::kAgentProtocol, "the agent does not read its channel", {}};
+  bool is_broken = impl_->queued_bytes > kMaxQueuedBytes;
+  if (!impl_->writing && !is_broken) {
+    auto flushed = impl_->flush();
+    if (!flushed) problem = Error{Code::kSandboxEnded, flushed.error().message, {}};
+    is_broken = !flushed;
+  }
+  if (is_broken) {  // not here: the receivers, who hear of it, are our callers
+    impl_->dropping = true;
+    spawn(impl_->ex, "channel.drop", drop_later(weak_from_this(), std::move(problem)));
+    return;
+  }
+  if (impl_->queue.empty()) return;
+  if (!impl_->writing) spawn(impl_->ex, "channel.write", write_loop(weak_from_this()));
   impl_->writing = true;
-  spawn(impl_->ex, "channel.write", write_loop(weak_from_this()));
+  if (!impl_->watching_stall) spawn(impl_->ex, "channel.stall", watch_stall(weak_from_this()));
+  impl_->watching_stall = true;
+}
+
+Awaitable<void> Link::drop_later(std::weak_ptr<Link> weak, Error error) {
+  co_await sleep_for(std::chrono::milliseconds(0));
+  if (const auto self = weak.lock()) self->drop(error);
+}
+
+// One for a link, as long as something is queued.
+Awaitable<void> Link::watch_stall(std::weak_ptr<Link> weak) {
+  while (true) {
+    Deadline deadline;
+    uint64_t before = 0;
+    {
+      const auto self = weak.lock();
+      if (!self || self->is_lost()) co_return;
+      before = self->impl_->frames_written;
+      deadline = after(kStall);
+    }
+    co_await sleep_until(deadline);
+    const auto self = weak.lock();
+    if (!self || self->is_lost()) co_return;
+    if (self->impl_->queue.empty()) {
+      self->impl_->watching_stall = false;
+      co_return;
+    }
+    if (self->impl_->frames_written == before) {
+      self->drop(Error{Code::kAgentProtocol, "the agent does not read its channel", {}});
+      co_return;
+    }
+  }
+}
+
+Async<void> Link::wait_room(Deadline deadline) {
+  const auto self = shared_from_this();
+  while (!is_lost() && impl_->queued_bytes >= kRoomBytes) {
+    const bool woken = co_await impl_->room_changed.wait_until(deadline);
+    if (!woken && Clock::now() >= deadline && impl_->queued_bytes >= kRoomBytes) {
+      co_return fail(Code::kTimeout, "the sandbox's agent took nothing in time");
+    }
+  }
+  if (is_lost()) co_return fail(*impl_->lost_error);
+  co_return Result<void>();
 }
 
 Async<std::string> Link::request(std::string request_json, Deadline deadline) {
   Transfer transfer(shared_from_this());
-  co_return co_await transfer.start(std::move(request_json), deadline);
+  co_return co_await transfer.ask(std::move(request_json), deadline);
 }
 
 Error error_from_agent(std::string_view text) {
+  if (const auto fits = check_json_shape(text); !fits) return fits.error();
   boost::system::error_code ec;
   json::parse_options options;
   options.max_depth = 8;
   options.allow_invalid_utf8 = true;
-  const json::value value = json::parse(text, ec, {}, options);
+  const json::value value = json::parse(json::string_view(text.data(), text.size()), ec, {}, options);
   const auto* object = ec ? nullptr : value.if_object();
   const auto* name = object != nullptr ? object->if_contains("code") : nullptr;
   const auto* message = object != nullptr ? object->if_contains("message") : nullptr;
   if (name == nullptr || !name->is_string()) return protocol_error("the agent sent an error without a code");
   Error error;
-  error.code = code_from_name(name->get_string());
+  error.code = code_from_name(std::string_view(name->get_string()));
+  if (std::find(std::begin(kAgentCodes), std::end(kAgentCodes), error.code) == std::end(kAgentCodes)) {
+    return protocol_error("the agent sent an error that is not its own");
+  }
   if (message != nullptr && message->is_string()) error.message = utf8_lossy(message->get_string()).substr(0, 4096);
   return error;
 }

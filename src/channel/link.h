@@ -37,9 +37,13 @@ class Link : public std::enable_shared_from_this<Link> {
 
   // A new channel number whose frames go to `receiver`.
   uint32_t open(Receiver* receiver);
-  void close(uint32_t channel);
-  // Queues a message. What is queued is bounded by the windows that callers keep.
+  // `under_way`: how many bytes of the agent's may still come on it; they are ignored, more is a breach of the protocol.
+  void close(uint32_t channel, uint64_t under_way = 0);
+  // Queues a message of at most kMaxMessageToAgent. An agent that takes nothing for a minute while something is queued, or
+  // leaves 16 MiB, loses its link.
   void send(uint32_t channel, Type type, std::string_view payload);
+  // Returns when less than 1 MiB is queued: for messages that callers cause and that no window bounds. kTimeout at the deadline.
+  Async<void> wait_room(Deadline deadline);
   // Ends the link as if the pipe had ended: every receiver hears `error`.
   void drop(const Error& error);
   bool is_lost() const;
@@ -52,10 +56,13 @@ class Link : public std::enable_shared_from_this<Link> {
   explicit Link(std::unique_ptr<Impl> impl);
   static Awaitable<void> read_loop(std::weak_ptr<Link> weak);
   static Awaitable<void> write_loop(std::weak_ptr<Link> weak);
+  static Awaitable<void> watch_stall(std::weak_ptr<Link> weak);
+  static Awaitable<void> drop_later(std::weak_ptr<Link> weak, Error error);
   std::unique_ptr<Impl> impl_;
 };
 
-// The error in a FAILED, RESPONSE or END payload. What is not an error of the table's is kAgentProtocol or kInternal.
+// The error in a FAILED, RESPONSE or END payload. A code that an agent has no business to use (it could say "unauthenticated")
+// becomes kAgentProtocol.
 Error error_from_agent(std::string_view json);
 
 // A REQUEST that moves bulk bytes: read, write, tar_in, tar_out, dial. Each direction has its window.
@@ -64,8 +71,10 @@ class Transfer : public Receiver {
   explicit Transfer(std::shared_ptr<Link> link) : link_(std::move(link)) {}
   ~Transfer() override;  // cancels what is not finished
 
-  // Sends the request and waits for its first RESPONSE; returns its JSON.
+  // Sends the request and waits for its first RESPONSE; returns its JSON. kPayloadTooLarge beyond kMaxMessageToAgent.
   Async<std::string> start(std::string json, Deadline deadline);
+  // The same for a request that ends with its one RESPONSE.
+  Async<std::string> ask(std::string json, Deadline deadline);
   // The next bytes; empty at the end. Waits at most `idle` for the agent.
   Async<std::string> read(std::chrono::milliseconds idle);
   // Returns when all of it fits the window and is queued.
@@ -81,13 +90,16 @@ class Transfer : public Receiver {
   Async<std::string> next_response(Deadline deadline);
   void fail_with(Error error);
   void take_data(std::string& data);
+  void take_window(const std::string& payload);
+  void broke_protocol(std::string message);
 
   std::shared_ptr<Link> link_;
   uint32_t channel_ = 0;                            // 0: not open
   Notifier changed_;
   std::deque<std::string> responses_;
+  int responses_seen_ = 0;
   std::string inbox_;
-  bool remote_ended_ = false;
+  bool remote_ended_ = false;                       // the agent has said its last
   uint64_t received_ = 0, consumed_ = 0, granted_ = kWindowBytes;  // agent to us
   uint64_t sent_ = 0, allowed_ = kWindowBytes;                     // us to agent
   std::optional<Error> failure_;

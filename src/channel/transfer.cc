@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "channel/json_shape.h"
 #include "channel/link.h"
 
 namespace glovebox::channel {
@@ -9,6 +10,7 @@ namespace {
 
 // Whether a RESPONSE says ok. Its full reading is the caller's; this decides between a value and an error only.
 bool says_ok(std::string_view text) {
+  if (!check_json_shape(text)) return false;
   boost::json::parse_options options;
   options.max_depth = 16;
   boost::system::error_code ec;
@@ -22,15 +24,25 @@ bool says_ok(std::string_view text) {
 
 Transfer::~Transfer() {
   if (channel_ == 0) return;
-  link_->close(channel_);
-  if (!(remote_ended_ && responses_.empty())) link_->send(channel_, Type::kCancel, {});
+  const bool is_over = remote_ended_ && responses_.empty();
+  link_->close(channel_, is_over ? 0 : kMaxMessageFromAgent + kWindowBytes);
+  if (!is_over) link_->send(channel_, Type::kCancel, {});
 }
 
 Async<std::string> Transfer::start(std::string json, Deadline deadline) {
-  if (link_->is_lost()) co_return fail(Code::kSandboxEnded, "the sandbox has ended");
+  if (json.size() > kMaxMessageToAgent) {
+    co_return fail(Code::kPayloadTooLarge, "the request is " + std::to_string(json.size()) + " bytes, at most 1 MiB fits");
+  }
+  GB_CO_TRYV(co_await link_->wait_room(deadline));
   channel_ = link_->open(this);
   link_->send(channel_, Type::kRequest, json);
   co_return co_await next_response(deadline);
+}
+
+Async<std::string> Transfer::ask(std::string json, Deadline deadline) {
+  GB_CO_TRY(std::string response, co_await start(std::move(json), deadline));
+  remote_ended_ = true;
+  co_return response;
 }
 
 Async<std::string> Transfer::next_response(Deadline deadline) {
@@ -41,8 +53,9 @@ Async<std::string> Transfer::next_response(Deadline deadline) {
   if (responses_.empty()) co_return fail(*failure_);
   std::string response = std::move(responses_.front());
   responses_.pop_front();
-  if (!says_ok(response)) co_return fail(error_from_agent(response));
-  co_return response;
+  if (says_ok(response)) co_return response;
+  remote_ended_ = true;
+  co_return fail(error_from_agent(response));
 }
 
 Async<std::string> Transfer::read(std::chrono::milliseconds idle) {
@@ -70,12 +83,13 @@ Async<void> Transfer::write(std::string_view data, std::chrono::milliseconds idl
       const bool woken = co_await changed_.wait_until(after(idle));
       if (!woken && sent_ >= allowed_) co_return fail(Code::kTimeout, "the sandbox took nothing for too long");
     }
-    if (failure_) co_return fail(*failure_);
     if (!responses_.empty()) {  // it refused half way
       auto refused = co_await next_response(Clock::now());
       if (!refused) co_return fail(refused.error());
-      co_return fail(Code::kAgentProtocol, "the agent answered before the data had ended");
+      broke_protocol("the agent answered before the data had ended");
     }
+    if (failure_) co_return fail(*failure_);
+    GB_CO_TRYV(co_await link_->wait_room(after(idle)));
     const std::string_view part =
         data.substr(0, std::min<uint64_t>({data.size(), kMaxPayloadToAgent, allowed_ - sent_}));
     link_->send(channel_, Type::kDataToAgent, part);
@@ -98,12 +112,17 @@ void Transfer::fail_with(Error error) {
   changed_.notify();
 }
 
+// What no honest agent does ends the link: a receiver that goes on listening could be kept busy for ever.
+void Transfer::broke_protocol(std::string message) {
+  Error error{Code::kAgentProtocol, std::move(message), {}};
+  fail_with(error);
+  link_->drop(error);
+}
+
 void Transfer::take_data(std::string& data) {
   received_ += data.size();
-  if (received_ > granted_) {
-    link_->drop(Error{Code::kAgentProtocol, "the agent sent more than its window", {}});
-    return;
-  }
+  if (received_ > granted_) return broke_protocol("the agent sent more than its window");
+  if (data.empty()) return broke_protocol("empty DATA");
   if (inbox_.empty()) {
     inbox_ = std::move(data);
   } else {
@@ -111,10 +130,18 @@ void Transfer::take_data(std::string& data) {
   }
 }
 
+void Transfer::take_window(const std::string& payload) {
+  const uint64_t total = payload.size() == 8 ? get_u64(payload.data()) : 0;
+  // The agent counts what it has got, so a grant grows and is at most a window beyond what we sent.
+  if (total <= allowed_ || total > sent_ + kWindowBytes) return broke_protocol("impossible WINDOW");
+  allowed_ = total;
+}
+
 void Transfer::on_frame(Frame& frame) {
+  if (remote_ended_) return broke_protocol("a frame after the end of a transfer");
   switch (frame.type) {
     case Type::kResponse:
-      if (responses_.size() >= 2) return fail_with({Code::kAgentProtocol, "too many responses", {}});
+      if (++responses_seen_ > 2) return broke_protocol("too many responses");
       responses_.push_back(std::move(frame.payload));
       break;
     case Type::kData:
@@ -125,13 +152,10 @@ void Transfer::on_frame(Frame& frame) {
       if (!frame.payload.empty()) return fail_with(error_from_agent(frame.payload));
       break;
     case Type::kWindow:
-      if (frame.payload.size() != 8) return fail_with({Code::kAgentProtocol, "bad WINDOW", {}});
-      allowed_ = std::max(allowed_, get_u64(frame.payload.data()));
-      // An unbounded grant would let our queue grow: hold it to one window beyond what was sent.
-      allowed_ = std::min(allowed_, sent_ + kWindowBytes);
+      take_window(frame.payload);
       break;
     default:
-      return fail_with({Code::kAgentProtocol, "unexpected frame in a transfer", {}});
+      return broke_protocol("unexpected frame in a transfer");
   }
   changed_.notify();
 }
