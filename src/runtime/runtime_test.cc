@@ -40,6 +40,15 @@ class RuntimeTest : public ::testing::TestWithParam<Tier> {
     host_ = std::make_unique<Host>(GetParam());
   }
 
+  void TearDown() override {
+    host_.reset();
+    std::string left;
+    for (pid_t pid : sys::children()) left += sys::read_file("/proc/" + std::to_string(pid) + "/stat").value_or("gone").substr(0, 60) + "\n";
+    EXPECT_EQ(left, "") << "processes are left, dead or alive";
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // so that only one test complains
+    }
+  }
+
   Runtime& runtime() { return host_->runtime(); }
   bool is_container() const { return GetParam() == Tier::kContainer; }
 

@@ -22,14 +22,17 @@ namespace {
 struct Plan {
   uint32_t base = 0;
   char* inner_stack_top = nullptr;
+  pid_t daemon = 0;
   pid_t holder = 0;
   int error = 0;
 };
 
 // The namespace's first process: lives until we kill it, or until the daemon dies. It holds copies of all our descriptors, so
 // it must not wait for the end of a pipe that another thread's holder may keep open.
-int hold_namespace(void*) {
+int hold_namespace(void* argument) {
+  const auto* plan = static_cast<const Plan*>(argument);
   ::syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+  if (::syscall(SYS_getppid) != plan->daemon) ::syscall(SYS_exit, 0);  // it died before that call
   for (;;) ::syscall(SYS_ppoll, nullptr, 0, nullptr, nullptr, 0);
 }
 
@@ -47,7 +50,7 @@ int create_namespace(void* argument) {
   data[0].effective = data[0].permitted;
   data[1].effective = data[1].permitted;
   ::syscall(SYS_capset, &header, data);
-  plan->holder = ::clone(hold_namespace, plan->inner_stack_top, CLONE_NEWUSER | CLONE_VM | CLONE_PARENT | SIGCHLD, nullptr);
+  plan->holder = ::clone(hold_namespace, plan->inner_stack_top, CLONE_NEWUSER | CLONE_VM | CLONE_PARENT | SIGCHLD, plan);
   if (plan->holder < 0) plan->error = errno;
   ::syscall(SYS_exit, 0);
   return 0;
@@ -65,7 +68,7 @@ Result<UniqueFd> map_and_open(pid_t holder, uint32_t base, uint32_t count) {
 
 Result<UniqueFd> make_user_namespace(uint32_t base, uint32_t count) {
   alignas(16) char stack[16384];
-  Plan plan{base, stack + sizeof stack, 0, 0};
+  Plan plan{base, stack + sizeof stack, ::getpid(), 0, 0};
   GB_TRY(auto creator, spawn_sharing_memory(0, create_namespace, &plan));
   ::waitpid(creator.pid, nullptr, 0);
   if (plan.error != 0) return fail_errno("create user namespace", plan.error);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <set>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -15,6 +16,7 @@
 #include "runtime/internal/command.h"
 #include "runtime/internal/launch.h"
 #include "runtime/internal/linux_runtime.h"
+#include "runtime/internal/orphans.h"
 #include "sys/files.h"
 
 namespace glovebox::runtime {
@@ -61,9 +63,12 @@ class GvisorRuntime final : public LinuxRuntime {
   Result<Rootfs> agent_image();
   Result<void> write_bundle(const StartSpec& spec) const;
   std::vector<std::string> command(const StartSpec& spec) const;
-  Result<void> run_engine(Launch& launch, EnginePlan* plan) const;
+  Result<void> run_engine(Launch& launch, EnginePlan* plan);
   Result<void> remember_sandbox(Launch& launch) const;
+  void note_groups(const std::string& id, bool with_members, std::set<pid_t>* groups) const;
+  bool wait_for_engine(Launch& launch, const sys::Spawned& child, std::set<pid_t>* groups) const;
 
+  mutable OrphanReaper orphans_;
   std::mutex agent_mutex_;
   Rootfs agent_image_;  // the last one that was mounted
 };
@@ -128,23 +133,47 @@ Result<void> GvisorRuntime::remember_sandbox(Launch& launch) const {
   return {};
 }
 
-Result<void> GvisorRuntime::run_engine(Launch& launch, EnginePlan* plan) const {
+void GvisorRuntime::note_groups(const std::string& id, bool with_members, std::set<pid_t>* groups) const {
+  for (pid_t pid : (*cgroups())->processes(id)) {
+    if (pid_t group = ::getpgid(pid); group > 0) groups->insert(group);
+    if (with_members) groups->insert(pid);  // it may open its own group before it ends
+  }
+}
+
+// Looks at the engine's processes from the beginning: when it fails, its dead are ours to reap.
+bool GvisorRuntime::wait_for_engine(Launch& launch, const sys::Spawned& child, std::set<pid_t>* groups) const {
+  for (bool ended = false;;) {
+    ended = sys::wait_readable(child.pidfd.get(), 10ms);
+    note_groups(launch.spec.id, true, groups);
+    groups->erase(child.pid);
+    if (ended || Clock::now() > launch.deadline) return ended;
+  }
+}
+
+Result<void> GvisorRuntime::run_engine(Launch& launch, EnginePlan* plan) {
   GB_TRY(auto child, sys::spawn_sharing_memory(CLONE_NEWNS, engine_child, plan));
   if (plan->error != 0) {
     ::waitpid(child.pid, nullptr, 0);
     return fail_errno(std::string("runsc: ") + step_name(plan->step), plan->error);
   }
   launch.timer.done(*plan);
-  auto left = std::chrono::duration_cast<std::chrono::milliseconds>(launch.deadline - Clock::now());
-  bool ended = sys::wait_readable(child.pidfd.get(), std::max(left, 0ms));
+  std::set<pid_t> groups;
+  bool ended = wait_for_engine(launch, child, &groups);
   if (!ended) ::kill(child.pid, SIGKILL);
   int status = 0;
   while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
   }
   launch.timer.done("runsc");
+  remember_groups(&launch.record, groups);
   if (!ended) return fail(Code::kTimeout, "runsc did not start the sandbox in time");
   if (status != 0) return fail(Code::kStartFailed, "runsc failed: " + engine_log(launch.record));
-  return remember_sandbox(launch);
+  GB_TRYV(remember_sandbox(launch));
+  groups.clear();
+  note_groups(launch.spec.id, false, &groups);
+  groups.erase(process_of(launch.record).pid);
+  remember_groups(&launch.record, groups);
+  orphans_.add(launch.spec.id, process_of(launch.record), {groups.begin(), groups.end()});
+  return {};
 }
 
 Result<void> GvisorRuntime::launch(Launch& launch) {
@@ -201,6 +230,7 @@ void GvisorRuntime::disk_usage(const Record& record, Usage* usage) const {
 
 // What `runsc delete -force` would do after the processes are gone, without starting runsc for it.
 Result<void> GvisorRuntime::remove_engine_state(const Record& record) const {
+  orphans_.remove(record.id);
   std::string id = engine_id(record.id);
   for (const auto& name : sys::list_directory(state_directory())) {
     if (name.find(id) != std::string::npos) GB_TRYV(sys::remove_tree(state_directory() + "/" + name));

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "runtime/internal/orphans.h"
 #include "sys/files.h"
 #include "sys/loop.h"
 
@@ -35,6 +36,19 @@ bool is_valid_id(const std::string& id) {
 uint64_t number_field(const Record& record, const char* key) {
   auto it = record.fields.find(key);
   return it == record.fields.end() ? 0 : static_cast<uint64_t>(parse_int(it->second).value_or(0));
+}
+
+// Only in the boot, and by the process, that wrote them: to another daemon they are no children.
+std::vector<pid_t> groups_of(const Record& record) {
+  std::vector<pid_t> groups;
+  auto text = record.fields.find("groups");
+  auto owner = record.fields.find("groups_owner");
+  if (text == record.fields.end() || owner == record.fields.end()) return groups;
+  if (owner->second != sys::boot_id() + "." + std::to_string(::getpid())) return groups;
+  for (const auto& word : split(text->second, ' ')) {
+    if (auto group = parse_int(word); group && *group > 1) groups.push_back(static_cast<pid_t>(*group));
+  }
+  return groups;
 }
 
 // "…/sandboxes/<id>/disk.img" -> <id>
@@ -89,6 +103,13 @@ void LinuxRuntime::remember_process(Record* record, const sys::ProcessId& proces
   record->fields["pid_start"] = std::to_string(process.start_time);
 }
 
+void LinuxRuntime::remember_groups(Record* record, const std::set<pid_t>& groups) {
+  std::string text;
+  for (pid_t group : groups) text += (text.empty() ? "" : " ") + std::to_string(group);
+  record->fields["groups"] = text;
+  record->fields["groups_owner"] = sys::boot_id() + "." + std::to_string(::getpid());
+}
+
 Result<void> LinuxRuntime::prepare(const Rootfs& rootfs) {
   GB_TRYV(storage_.make_layout());
   return storage_.prepare(rootfs);
@@ -139,7 +160,7 @@ Result<Started> LinuxRuntime::start(const StartSpec& spec, const Record& planned
   Launch launch{spec, planned, deadline, {}, {}, {}, {}};
   auto started = try_start(launch);
   if (started) return started;
-  auto undone = destroy(planned);
+  auto undone = destroy(launch.record);
   if (!undone) log::error("runtime.undo_failed", {{"sandbox", spec.id}, {"error", undone.error().message}});
   Error error = std::move(started).error();
   if (error.code != Code::kCapacity && error.code != Code::kTimeout && error.code != Code::kRuntimeUnavailable) {
@@ -218,6 +239,7 @@ Death LinuxRuntime::death(const Record& record) {
 // engine become our children and are reaped here, by number, so that nobody else's wait in this process misses its child.
 Result<void> LinuxRuntime::kill_all(const Record& record, const sys::CgroupTree& tree) const {
   std::vector<sys::ProcessId> members;
+  auto groups = groups_of(record);
   if (sys::is_present(process_of(record))) members.push_back(process_of(record));
   auto end = Clock::now() + kKillPatience;
   for (auto pause = 100us;; pause = std::min(pause * 2, std::chrono::microseconds(10ms))) {
@@ -229,7 +251,8 @@ Result<void> LinuxRuntime::kill_all(const Record& record, const sys::CgroupTree&
     bool empty = tree.kill_once(record.id);
     sys::kill_process(process_of(record));  // in case somebody moved it to another cgroup
     sys::reap_ended(&members);
-    if (empty && members.empty()) return {};
+    bool reaped = reap_groups(groups);
+    if (empty && members.empty() && reaped) return {};
     if (Clock::now() > end) return fail(Code::kTimeout, "processes of " + record.id + " survive SIGKILL");
     std::this_thread::sleep_for(pause);
   }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,6 +85,8 @@ class LinuxRuntime : public Runtime {
   static std::string disk_image(const std::string& directory) { return directory + "/disk.img"; }
   static sys::ProcessId process_of(const Record& record);
   static void remember_process(Record* record, const sys::ProcessId& process);
+  // Process groups whose members are reaped by destroy(); see orphans.h.
+  static void remember_groups(Record* record, const std::set<pid_t>& groups);
   Result<UniqueFd> private_disk(Launch& launch) const;
 
  private:
