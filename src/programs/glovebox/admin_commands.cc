@@ -21,7 +21,8 @@ std::string render_keys(const bj::array& keys) {
   Table table({"ID", "NAME", "TENANT", "ROLE", "AGE"});
   const WallTime now = std::chrono::system_clock::now();
   for (const bj::value& key : keys) {
-    table.add({text(key, "id"), text(key, "name"), text(key, "tenant"), text(key, "role"), human_age(text(key, "created_at"), now)});
+    table.add({text(key, "id"), text(key, "name"), text(key, "tenant"), text(key, "role"),
+               human_age(text(key, "created_at"), now)});
   }
   return table.render(colours_on(STDOUT_FILENO));
 }
@@ -36,7 +37,8 @@ int command_key_create(const Settings& settings, const KeyOptions& options) {
     if (settings.json) {
       print_json(key);
     } else {
-      print_note("key " + text(key, "id") + " of tenant " + text(key, "tenant") + "; it is shown only now:");
+      print_note("key " + text(key, "id") + " of tenant " + text(key, "tenant") +
+                 "; it is shown only now:");
       print(text(key, "key") + "\n");
     }
     co_return kOk;
@@ -53,7 +55,8 @@ int command_key_list(const Settings& settings) {
 
 int command_key_remove(const Settings& settings, const std::string& id) {
   return with_api(settings, [&](Loop&, const ApiClient& api) -> Async<int> {
-    GB_CO_TRY(const auto answer, co_await api.call("DELETE", "/v1/keys/" + http::percent_encode(id)));
+    GB_CO_TRY(const auto answer,
+              co_await api.call("DELETE", "/v1/keys/" + http::percent_encode(id)));
     settings.json ? print_json(answer) : print(printable(id) + "\n");
     co_return kOk;
   });
@@ -63,18 +66,22 @@ int command_version(const Settings& settings) {
   // The daemon's version is a courtesy: no daemon, no error.
   std::string daemon;
   const auto target = find_target(settings);
-  const auto api = target ? ApiClient::make(target->url, "") : Result<ApiClient>(fail(target.error()));
+  const auto api =
+      target ? ApiClient::make(target->url, "") : Result<ApiClient>(fail(target.error()));
   if (api) {
     (void)run_loop([&](Loop&) -> Async<int> {
-      GB_CO_TRY(const auto answer, co_await api->call("GET", "/version", {}, std::chrono::seconds(2)));
+      GB_CO_TRY(const auto answer,
+                co_await api->call("GET", "/version", {}, std::chrono::seconds(2)));
       daemon = text(answer, "version");
       co_return kOk;
     });
   }
   if (settings.json) {
-    print_json({{"version", GLOVEBOX_VERSION}, {"daemon", daemon.empty() ? bj::value() : bj::value(daemon)}});
+    print_json({{"version", GLOVEBOX_VERSION},
+                {"daemon", daemon.empty() ? bj::value() : bj::value(daemon)}});
   } else {
-    print("glovebox " GLOVEBOX_VERSION "\n" + (daemon.empty() ? "no daemon reached\n" : "daemon " + printable(daemon) + "\n"));
+    print("glovebox " GLOVEBOX_VERSION "\n" +
+          (daemon.empty() ? "no daemon reached\n" : "daemon " + printable(daemon) + "\n"));
   }
   return kOk;
 }

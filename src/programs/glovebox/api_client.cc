@@ -24,7 +24,8 @@ Code code_of_status(int status) {
 }
 
 Error unreachable(Error error, const std::string& url) {
-  if (error.code == Code::kUnavailable) error.message = "cannot reach the daemon at " + url + ": " + error.message;
+  if (error.code == Code::kUnavailable)
+    error.message = "cannot reach the daemon at " + url + ": " + error.message;
   return error;
 }
 
@@ -36,13 +37,15 @@ Error error_of_answer(int status, const std::string& body, const std::string& re
   const auto* inner = parsed ? field(*parsed, "error") : nullptr;
   if (inner == nullptr || text(*inner, "code").empty()) {
     error.code = code_of_status(status);
-    error.message = "the server answered " + std::to_string(status) + " without an error of Glovebox; is it one?";
+    error.message = "the server answered " + std::to_string(status) +
+                    " without an error of Glovebox; is it one?";
   } else {
     error.code = code_from_name(text(*inner, "code"));
     error.message = text(*inner, "message");
     const auto* details = field(*inner, "details");
     if (details != nullptr && details->is_object()) {
-      for (const auto& entry : details->get_object()) error.details[entry.key()] = text(*details, entry.key());
+      for (const auto& entry : details->get_object())
+        error.details[entry.key()] = text(*details, entry.key());
     }
   }
   if (!request_id.empty()) error.details["request_id"] = request_id;
@@ -54,7 +57,8 @@ Result<ApiClient> ApiClient::make(const std::string& url, std::string key) {
   GB_TRY(client.base_, http::parse_url(url));
   client.url_ = url;
   client.key_ = std::move(key);
-  if (client.key_.find_first_of("\r\n") != std::string::npos) return fail(Code::kInvalidArgument, "the key holds a line break");
+  if (client.key_.find_first_of("\r\n") != std::string::npos)
+    return fail(Code::kInvalidArgument, "the key holds a line break");
   return client;
 }
 
@@ -70,7 +74,8 @@ std::string ApiClient::target(const std::string& path) const {
   return prefix + path;
 }
 
-Async<std::unique_ptr<http::Connection>> ApiClient::connect(std::chrono::milliseconds patience) const {
+Async<std::unique_ptr<http::Connection>> ApiClient::connect(
+    std::chrono::milliseconds patience) const {
   http::ClientOptions options;
   options.idle_timeout = patience;
   const std::string url = url_;
@@ -90,7 +95,8 @@ Async<http::ResponseHead> ApiClient::check(http::Connection& connection, http::R
   co_return fail(error_of_answer(head.status, body, head.header("X-Request-Id").value_or("")));
 }
 
-Async<boost::json::value> ApiClient::call(std::string method, std::string path, std::optional<boost::json::value> body,
+Async<boost::json::value> ApiClient::call(std::string method, std::string path,
+                                          std::optional<boost::json::value> body,
                                           std::chrono::milliseconds patience) const {
   GB_CO_TRY(auto connection, co_await connect(patience));
   auto sent = headers();
@@ -100,14 +106,17 @@ Async<boost::json::value> ApiClient::call(std::string method, std::string path, 
     sent.emplace_back("Content-Type", "application/json");
   }
   const std::string full = target(path);
-  auto response = co_await connection->request(method, full, std::move(sent), std::move(content), kMaxAnswerBytes);
+  auto response = co_await connection->request(method, full, std::move(sent), std::move(content),
+                                               kMaxAnswerBytes);
   if (!response) co_return fail(unreachable(std::move(response).error(), url_));
   const auto& head = response->head;
   if (head.status < 200 || head.status >= 300) {
-    co_return fail(error_of_answer(head.status, response->body, head.header("X-Request-Id").value_or("")));
+    co_return fail(
+        error_of_answer(head.status, response->body, head.header("X-Request-Id").value_or("")));
   }
   auto value = json::parse(response->body);
-  if (!value) co_return fail(Code::kCorrupt, "the server's answer is not JSON: " + value.error().message);
+  if (!value)
+    co_return fail(Code::kCorrupt, "the server's answer is not JSON: " + value.error().message);
   co_return std::move(*value);
 }
 

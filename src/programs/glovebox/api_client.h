@@ -12,15 +12,17 @@
 
 namespace glovebox::cli {
 
-// One daemon seen with one key. Calls are independent of each other; each has a connection of its own.
+// One daemon seen with one key. Calls are independent of each other; each has a connection of its
+// own.
 class ApiClient {
  public:
   static Result<ApiClient> make(const std::string& url, std::string key);
 
-  // One JSON call; an answer that is no 2xx is its error (code, message, details; details.request_id). `patience` is how long
-  // the daemon may be silent.
-  Async<boost::json::value> call(std::string method, std::string path, std::optional<boost::json::value> body = {},
-                                 std::chrono::milliseconds patience = std::chrono::minutes(5)) const;
+  // One JSON call; an answer that is no 2xx is its error (code, message, details;
+  // details.request_id). `patience` is how long the daemon may be silent.
+  Async<boost::json::value> call(
+      std::string method, std::string path, std::optional<boost::json::value> body = {},
+      std::chrono::milliseconds patience = std::chrono::minutes(5)) const;
 
   // For bodies that stream: a connection, the headers to send, and the target for `path`.
   Async<std::unique_ptr<http::Connection>> connect(std::chrono::milliseconds patience) const;

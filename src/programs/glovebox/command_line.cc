@@ -26,8 +26,10 @@ CLI::Validator checked(Parse parse, const std::string& kind) {
 
 const CLI::Validator kDuration = checked(parse_duration, "DURATION");
 const CLI::Validator kSize = checked(parse_size_mb, "SIZE");
-const CLI::Validator kPair = checked([](const std::string& text) { return parse_pairs({text}, false); }, "NAME=VALUE");
-const CLI::Validator kEnv = checked([](const std::string& text) { return parse_pairs({text}, true); }, "NAME[=VALUE]");
+const CLI::Validator kPair =
+    checked([](const std::string& text) { return parse_pairs({text}, false); }, "NAME=VALUE");
+const CLI::Validator kEnv =
+    checked([](const std::string& text) { return parse_pairs({text}, true); }, "NAME[=VALUE]");
 
 // All that a parse fills in. One object, so that the callbacks below can point into it.
 struct Parsed {
@@ -83,39 +85,56 @@ void CommandLine::on_run(CLI::App* command, std::function<int(const Settings&)> 
 
 void CommandLine::add_global_options(CLI::App& app) {
   auto& global = parsed_.global;
-  app.add_option("--url", global.url, "The daemon's address [GLOVEBOX_API_URL; default: the daemon of --data-dir]")->group("Global options");
-  app.add_option("--key", global.key, "API key [GLOVEBOX_API_KEY; default: <data-dir>/admin.key]")->group("Global options");
-  app.add_option("--data-dir", global.data_dir, "[GLOVEBOX_DATA_DIR; default: /var/lib/glovebox]")->group("Global options");
+  app.add_option("--url", global.url,
+                 "The daemon's address [GLOVEBOX_API_URL; default: the daemon of --data-dir]")
+      ->group("Global options");
+  app.add_option("--key", global.key, "API key [GLOVEBOX_API_KEY; default: <data-dir>/admin.key]")
+      ->group("Global options");
+  app.add_option("--data-dir", global.data_dir, "[GLOVEBOX_DATA_DIR; default: /var/lib/glovebox]")
+      ->group("Global options");
   app.add_flag("--json", global.json, "Machine-readable output")->group("Global options");
 }
 
 void CommandLine::add_create_options(CLI::App& app) {
   auto& o = parsed_.run.create;
   app.add_option("--template", o.template_name, "Root file system: NAME or NAME@VERSION [base]");
-  app.add_option("--runtime", o.runtime, "auto, microvm, gvisor or container [auto: the strongest that works]")
+  app.add_option("--runtime", o.runtime,
+                 "auto, microvm, gvisor or container [auto: the strongest that works]")
       ->check(CLI::IsMember({"auto", "microvm", "gvisor", "container"}));
   app.add_option("--cpus", o.cpus, "CPUs, for example 0.5")->check(CLI::PositiveNumber);
   app.add_option("--memory", o.memory, "Memory, for example 512M or 2G")->check(kSize);
   app.add_option("--disk", o.disk, "Private disk space, for example 4G")->check(kSize);
-  app.add_option("--processes", o.processes, "Most processes and threads")->check(CLI::PositiveNumber);
-  app.add_option("--open-files", o.open_files, "Most open files of a process")->check(CLI::PositiveNumber);
-  app.add_option("--lifetime", o.lifetime, "End the sandbox after this time, for example 30m; 0: never")->check(kDuration);
-  app.add_option("--idle-timeout", o.idle_timeout, "End it when nothing was done in it for this time")->check(kDuration);
-  app.add_option("--metadata", o.metadata, "A label, NAME=VALUE; repeatable")->check(kPair)->allow_extra_args(false);
+  app.add_option("--processes", o.processes, "Most processes and threads")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--open-files", o.open_files, "Most open files of a process")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--lifetime", o.lifetime,
+                 "End the sandbox after this time, for example 30m; 0: never")
+      ->check(kDuration);
+  app.add_option("--idle-timeout", o.idle_timeout,
+                 "End it when nothing was done in it for this time")
+      ->check(kDuration);
+  app.add_option("--metadata", o.metadata, "A label, NAME=VALUE; repeatable")
+      ->check(kPair)
+      ->allow_extra_args(false);
 }
 
 void CommandLine::add_exec_options(CLI::App& app) {
   auto& o = parsed_.run.exec;
-  app.add_option("--timeout", o.timeout, "Kill the command after this time; the exit status is 124 then")->check(kDuration);
+  app.add_option("--timeout", o.timeout,
+                 "Kill the command after this time; the exit status is 124 then")
+      ->check(kDuration);
   app.add_flag("-t,--tty", o.tty, "Run it on a terminal");
 }
 
 void CommandLine::take_command(CLI::App& app, bool is_required) {
   auto words = app.remaining();
   if (has_dashes_ && !words.empty()) throw CLI::ExtrasError(app.get_name(), words);
-  if (!words.empty() && words[0].size() > 1 && words[0][0] == '-') throw CLI::ExtrasError(app.get_name(), {words[0]});
+  if (!words.empty() && words[0].size() > 1 && words[0][0] == '-')
+    throw CLI::ExtrasError(app.get_name(), {words[0]});
   parsed_.run.exec.argv = has_dashes_ ? after_dashes_ : words;
-  if (is_required && parsed_.run.exec.argv.empty()) throw CLI::RequiredError("a command, after \"--\"");
+  if (is_required && parsed_.run.exec.argv.empty())
+    throw CLI::RequiredError("a command, after \"--\"");
 }
 
 void CommandLine::add_run_commands() {
@@ -123,10 +142,13 @@ void CommandLine::add_run_commands() {
   CLI::App* run = command(app_, "run", "Run a command in a new sandbox and remove it afterwards");
   add_create_options(*run);
   add_exec_options(*run);
-  run->add_option("-e,--env", o.create.env, "NAME=VALUE, or NAME to pass this value on; repeatable")->check(kEnv)->allow_extra_args(false);
+  run->add_option("-e,--env", o.create.env, "NAME=VALUE, or NAME to pass this value on; repeatable")
+      ->check(kEnv)
+      ->allow_extra_args(false);
   run->add_option("--user", o.create.user, "User in the sandbox");
   run->add_option("--workdir", o.create.workdir, "Directory to run in");
-  run->add_flag("-i,--interactive", o.exec.interactive, "Forward standard input also when it is a terminal");
+  run->add_flag("-i,--interactive", o.exec.interactive,
+                "Forward standard input also when it is a terminal");
   run->add_flag("--keep", o.keep, "Leave the sandbox running");
   run->prefix_command()->footer("Usage: glovebox run [OPTIONS] -- COMMAND [ARGUMENT…]");
   run->final_callback([this, run] {
@@ -137,13 +159,16 @@ void CommandLine::add_run_commands() {
   CLI::App* exec = command(app_, "exec", "Run a command in a sandbox");
   add_exec_options(*exec);
   exec->add_option("ID", o.exec.sandbox, "The sandbox")->required();
-  exec->add_option("-e,--env", o.exec.env, "NAME=VALUE, or NAME to pass this value on; repeatable")->check(kEnv)->allow_extra_args(false);
+  exec->add_option("-e,--env", o.exec.env, "NAME=VALUE, or NAME to pass this value on; repeatable")
+      ->check(kEnv)
+      ->allow_extra_args(false);
   exec->add_option("--user", o.exec.user, "User in the sandbox");
   exec->add_option("--workdir", o.exec.workdir, "Directory to run in");
   exec->add_option("--name", o.exec.name, "A label for the execution");
   exec->add_flag("-i,--stdin", o.exec.interactive, "Forward standard input");
   CLI::Option* tty = exec->get_option("--tty");
-  exec->add_flag("-d,--detach", o.exec.detach, "Do not wait: print the execution's id")->excludes(tty);
+  exec->add_flag("-d,--detach", o.exec.detach, "Do not wait: print the execution's id")
+      ->excludes(tty);
   exec->prefix_command()->footer("Usage: glovebox exec [OPTIONS] ID -- COMMAND [ARGUMENT…]");
   exec->final_callback([this, exec] {
     take_command(*exec, true);
@@ -153,7 +178,9 @@ void CommandLine::add_run_commands() {
   CLI::App* shell = command(app_, "shell", "A terminal in a sandbox; without ID in a new one");
   add_create_options(*shell);
   shell->add_option("ID", o.exec.sandbox, "The sandbox");
-  shell->add_option("-e,--env", o.exec.env, "NAME=VALUE, or NAME to pass this value on; repeatable")->check(kEnv)->allow_extra_args(false);
+  shell->add_option("-e,--env", o.exec.env, "NAME=VALUE, or NAME to pass this value on; repeatable")
+      ->check(kEnv)
+      ->allow_extra_args(false);
   shell->add_option("--user", o.exec.user, "User in the sandbox");
   shell->add_option("--workdir", o.exec.workdir, "Directory to start in");
   shell->prefix_command()->footer("Usage: glovebox shell [OPTIONS] [ID] [-- COMMAND [ARGUMENT…]]");
@@ -166,7 +193,8 @@ void CommandLine::add_run_commands() {
   logs->add_option("ID", parsed_.logs.sandbox, "The sandbox")->required();
   logs->add_option("EXECUTION", parsed_.logs.execution, "The execution")->required();
   logs->add_flag("-f,--follow", parsed_.logs.follow, "Go on until it ends");
-  logs->add_option("--since-cursor", parsed_.logs.since_cursor, "Begin at this position")->check(CLI::NonNegativeNumber);
+  logs->add_option("--since-cursor", parsed_.logs.since_cursor, "Begin at this position")
+      ->check(CLI::NonNegativeNumber);
   on_run(logs, [this](const Settings& s) { return actions_.logs(s, parsed_.logs); });
 }
 
@@ -174,14 +202,18 @@ void CommandLine::add_sandbox_commands() {
   CLI::App* create = command(app_, "create", "Create a sandbox and print its id");
   add_create_options(*create);
   auto& o = parsed_.run.create;
-  create->add_option("-e,--env", o.env, "NAME=VALUE, or NAME to pass this value on; repeatable")->check(kEnv)->allow_extra_args(false);
+  create->add_option("-e,--env", o.env, "NAME=VALUE, or NAME to pass this value on; repeatable")
+      ->check(kEnv)
+      ->allow_extra_args(false);
   create->add_option("--user", o.user, "Default user");
   create->add_option("--workdir", o.workdir, "Default directory");
   on_run(create, [this](const Settings& s) { return actions_.create(s, parsed_.run.create); });
 
   CLI::App* list = command(app_, "ls", "List sandboxes");
   list->add_flag("-a,--all", parsed_.list.all, "Ended ones too");
-  list->add_option("--metadata", parsed_.list.metadata, "Only those with NAME=VALUE; repeatable")->check(kPair)->allow_extra_args(false);
+  list->add_option("--metadata", parsed_.list.metadata, "Only those with NAME=VALUE; repeatable")
+      ->check(kPair)
+      ->allow_extra_args(false);
   on_run(list, [this](const Settings& s) { return actions_.list(s, parsed_.list); });
 
   CLI::App* info = command(app_, "info", "Everything about a sandbox");
@@ -192,11 +224,14 @@ void CommandLine::add_sandbox_commands() {
   CLI::Option* ids = kill->add_option("ID", parsed_.kill.sandboxes, "Sandboxes");
   kill->add_flag("--all", parsed_.kill.all, "All of them")->excludes(ids);
   kill->final_callback([this] {
-    if (parsed_.kill.sandboxes.empty() && !parsed_.kill.all) throw CLI::RequiredError("an ID, or --all");
+    if (parsed_.kill.sandboxes.empty() && !parsed_.kill.all)
+      throw CLI::RequiredError("an ID, or --all");
     chosen_ = [this](const Settings& s) { return actions_.kill(s, parsed_.kill); };
   });
 
-  CLI::App* copy = command(app_, "cp", "Copy files and directories: LOCAL ID:PATH, or ID:PATH LOCAL; - is standard input or output");
+  CLI::App* copy = command(
+      app_, "cp",
+      "Copy files and directories: LOCAL ID:PATH, or ID:PATH LOCAL; - is standard input or output");
   copy->add_option("FROM", parsed_.copy.from, "Source")->required();
   copy->add_option("TO", parsed_.copy.to, "Target")->required();
   copy->add_option("--user", parsed_.copy.user, "Whose rights apply in the sandbox");
@@ -211,14 +246,18 @@ void CommandLine::add_template_commands() {
   build->add_option("NAME", o.name, "The recipe, for example base")->required();
   build->add_flag("--refresh", o.refresh, "Look for newer packages");
   build->add_option("--mirror", o.mirror, "URL of a Debian archive [what this machine's apt uses]");
-  on_run(build, [this](const Settings& s) { return actions_.template_build(s, parsed_.templates); });
+  on_run(build,
+         [this](const Settings& s) { return actions_.template_build(s, parsed_.templates); });
 
-  CLI::App* import = command(*group, "import", "Make a template from a container image (`docker save`, OCI layout)");
+  CLI::App* import = command(*group, "import",
+                             "Make a template from a container image (`docker save`, OCI layout)");
   import->add_option("NAME", o.name, "The template's name")->required();
   import->add_option("FILE", o.file, "Archive or directory")->required()->check(CLI::ExistingPath);
-  on_run(import, [this](const Settings& s) { return actions_.template_import(s, parsed_.templates); });
+  on_run(import,
+         [this](const Settings& s) { return actions_.template_import(s, parsed_.templates); });
 
-  on_run(command(*group, "ls", "List templates"), [this](const Settings& s) { return actions_.template_list(s); });
+  on_run(command(*group, "ls", "List templates"),
+         [this](const Settings& s) { return actions_.template_list(s); });
   CLI::App* info = command(*group, "info", "Everything about a template");
   info->add_option("NAME", parsed_.name, "NAME or NAME@VERSION")->required();
   on_run(info, [this](const Settings& s) { return actions_.template_info(s, parsed_.name); });
@@ -232,10 +271,13 @@ void CommandLine::add_key_commands() {
   group->require_subcommand(1);
   CLI::App* create = command(*group, "create", "Create a key and print it");
   create->add_option("NAME", parsed_.key.name, "For people")->required();
-  create->add_option("--role", parsed_.key.role, "user or admin [user]")->check(CLI::IsMember({"user", "admin"}));
-  create->add_option("--tenant", parsed_.key.tenant, "Whose sandboxes it sees [that of the calling key]");
+  create->add_option("--role", parsed_.key.role, "user or admin [user]")
+      ->check(CLI::IsMember({"user", "admin"}));
+  create->add_option("--tenant", parsed_.key.tenant,
+                     "Whose sandboxes it sees [that of the calling key]");
   on_run(create, [this](const Settings& s) { return actions_.key_create(s, parsed_.key); });
-  on_run(command(*group, "ls", "List keys"), [this](const Settings& s) { return actions_.key_list(s); });
+  on_run(command(*group, "ls", "List keys"),
+         [this](const Settings& s) { return actions_.key_list(s); });
   CLI::App* remove = command(*group, "rm", "Withdraw a key");
   remove->add_option("ID", parsed_.name, "The key's id")->required();
   on_run(remove, [this](const Settings& s) { return actions_.key_remove(s, parsed_.name); });
@@ -247,20 +289,27 @@ void CommandLine::add_host_commands() {
   up->add_option("--listen", o.listen, "ADDRESS:PORT; port 0: any free one [127.0.0.1:7070]");
   up->add_option("--runsc", o.runsc, "The gVisor program [runsc in PATH]");
   up->add_option("--config", o.config_file, "Configuration file")->check(CLI::ExistingFile);
-  up->add_option("--log-level", o.log_level, "debug, info, warn or error [info]")->check(CLI::IsMember({"debug", "info", "warn", "error"}));
-  up->add_option("--default-runtime", o.default_runtime, "What `auto` means: gvisor, container or microvm [the strongest that works]")
+  up->add_option("--log-level", o.log_level, "debug, info, warn or error [info]")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
+  up->add_option("--default-runtime", o.default_runtime,
+                 "What `auto` means: gvisor, container or microvm [the strongest that works]")
       ->check(CLI::IsMember({"microvm", "gvisor", "container"}));
-  up->add_flag("--end-sandboxes", o.end_sandboxes, "End all sandboxes when the daemon stops; without it the next daemon takes them over");
+  up->add_flag(
+      "--end-sandboxes", o.end_sandboxes,
+      "End all sandboxes when the daemon stops; without it the next daemon takes them over");
   up->add_flag("--json-logs", o.json_logs, "One JSON object a line");
   on_run(up, [this](const Settings& s) { return actions_.up(s, parsed_.up); });
 
-  CLI::App* doctor = command(app_, "doctor", "Which runtimes work here, what is missing, and how to get it");
+  CLI::App* doctor =
+      command(app_, "doctor", "Which runtimes work here, what is missing, and how to get it");
   doctor->add_option("--runsc", parsed_.runsc, "The gVisor program [runsc in PATH]");
   on_run(doctor, [this](const Settings& s) { return actions_.doctor(s, parsed_.runsc); });
-  on_run(command(app_, "version", "Versions of this program and the daemon"), [this](const Settings& s) { return actions_.version(s); });
+  on_run(command(app_, "version", "Versions of this program and the daemon"),
+         [this](const Settings& s) { return actions_.version(s); });
 }
 
-CommandLine::CommandLine(const Environment& environment, const Actions& actions) : environment_(environment), actions_(actions) {
+CommandLine::CommandLine(const Environment& environment, const Actions& actions)
+    : environment_(environment), actions_(actions) {
   app_.require_subcommand(1);
   app_.set_help_flag("-h,--help", "This help");
   app_.set_version_flag("--version", "glovebox " GLOVEBOX_VERSION);
@@ -298,7 +347,8 @@ int CommandLine::run(const std::vector<std::string>& arguments) {
     app_.parse(ours);
     const auto used = app_.get_subcommands();
     const std::string name = used.empty() ? "" : used[0]->get_name();
-    if (has_dashes_ && name != "run" && name != "exec" && name != "shell") throw CLI::ExtrasError({"--"});
+    if (has_dashes_ && name != "run" && name != "exec" && name != "shell")
+      throw CLI::ExtrasError({"--"});
   } catch (const CLI::ParseError& error) {
     return explain(error);
   }
@@ -308,14 +358,17 @@ int CommandLine::run(const std::vector<std::string>& arguments) {
 }  // namespace
 
 Actions real_actions(std::function<int(const Settings&, const UpOptions&)> up) {
-  return {std::move(up),         command_create,          command_list,          command_info,
-          command_kill,          command_copy,            command_run,           command_exec,
-          command_shell,         command_logs,            command_template_build, command_template_import,
-          command_template_list, command_template_info,   command_template_remove, command_key_create,
-          command_key_list,      command_key_remove,      command_doctor,        command_version};
+  return {std::move(up),         command_create,         command_list,
+          command_info,          command_kill,           command_copy,
+          command_run,           command_exec,           command_shell,
+          command_logs,          command_template_build, command_template_import,
+          command_template_list, command_template_info,  command_template_remove,
+          command_key_create,    command_key_list,       command_key_remove,
+          command_doctor,        command_version};
 }
 
-int run_command_line(const std::vector<std::string>& arguments, const Environment& environment, const Actions& actions) {
+int run_command_line(const std::vector<std::string>& arguments, const Environment& environment,
+                     const Actions& actions) {
   return CommandLine(environment, actions).run(arguments);
 }
 

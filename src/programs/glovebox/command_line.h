@@ -44,8 +44,10 @@ struct Actions {
 // The real ones; `up` is the caller's.
 Actions real_actions(std::function<int(const Settings&, const UpOptions&)> up);
 
-// Reads the command line and runs what it says. Wrong ones are explained on standard error: kUsage. Help goes to standard output.
-// In `run`, `exec` and `shell` the command begins after "--", or at the first word that is no option of ours.
-int run_command_line(const std::vector<std::string>& arguments, const Environment& environment, const Actions& actions);
+// Reads the command line and runs what it says. Wrong ones are explained on standard error: kUsage.
+// Help goes to standard output. In `run`, `exec` and `shell` the command begins after "--", or at
+// the first word that is no option of ours.
+int run_command_line(const std::vector<std::string>& arguments, const Environment& environment,
+                     const Actions& actions);
 
 }  // namespace glovebox::cli

@@ -59,7 +59,8 @@ Called call(const std::vector<std::string>& arguments) {
   };
   testing::internal::CaptureStderr();
   testing::internal::CaptureStdout();
-  c.status = run_command_line(arguments, [](const char*) -> const char* { return nullptr; }, actions);
+  c.status =
+      run_command_line(arguments, [](const char*) -> const char* { return nullptr; }, actions);
   c.errors = testing::internal::GetCapturedStderr();
   testing::internal::GetCapturedStdout();
   return c;
@@ -71,13 +72,16 @@ TEST(CommandLine, TheActionsStatusIsTheExitStatus) {
 
 TEST(CommandLine, GlobalOptionsStandBeforeOrAfterTheCommand) {
   EXPECT_EQ(call({"--url", "http://a:1", "version"}).settings.url, "http://a:1");
-  EXPECT_EQ(call({"version", "--url", "http://a:1", "--key=k", "--data-dir", "/d"}).settings.data_dir, "/d");
+  EXPECT_EQ(
+      call({"version", "--url", "http://a:1", "--key=k", "--data-dir", "/d"}).settings.data_dir,
+      "/d");
   EXPECT_TRUE(call({"--json", "version"}).settings.json);
   EXPECT_TRUE(call({"version", "--json"}).settings.json);
 }
 
 TEST(CommandLine, NothingAfterTheDashesIsOurs) {
-  const auto c = call({"run", "--template", "t", "-e", "A=1", "--", "sh", "-c", "echo --json", "--", "--help"});
+  const auto c = call(
+      {"run", "--template", "t", "-e", "A=1", "--", "sh", "-c", "echo --json", "--", "--help"});
   EXPECT_EQ(c.what, "run");
   EXPECT_THAT(c.run.exec.argv, ElementsAre("sh", "-c", "echo --json", "--", "--help"));
   EXPECT_EQ(c.run.create.template_name, "t");
@@ -86,7 +90,8 @@ TEST(CommandLine, NothingAfterTheDashesIsOurs) {
 }
 
 TEST(CommandLine, TheFirstWordThatIsNoOptionBeginsTheCommand) {
-  EXPECT_THAT(call({"run", "--cpus", "0.5", "python3", "-c", "print(1)"}).run.exec.argv, ElementsAre("python3", "-c", "print(1)"));
+  EXPECT_THAT(call({"run", "--cpus", "0.5", "python3", "-c", "print(1)"}).run.exec.argv,
+              ElementsAre("python3", "-c", "print(1)"));
   const auto c = call({"exec", "-t", "sbx-1", "ls", "-la", "--json"});
   EXPECT_EQ(c.exec.sandbox, "sbx-1");
   EXPECT_THAT(c.exec.argv, ElementsAre("ls", "-la", "--json"));
@@ -100,9 +105,11 @@ TEST(CommandLine, RepeatedOptionsTakeOneValueEach) {
 }
 
 TEST(CommandLine, ReadsEveryOptionOfRun) {
-  const auto c = call({"run", "--runtime", "gvisor", "--cpus", "1.5", "--memory", "512M", "--disk", "1G", "--processes", "99",
-                       "--open-files", "77", "--user", "u", "--workdir", "/w", "--timeout", "5s", "--lifetime", "1h", "--idle-timeout",
-                       "1m", "--metadata", "a=b", "-t", "-i", "--keep", "--", "true"});
+  const auto c = call({"run",  "--runtime",  "gvisor", "--cpus",         "1.5", "--memory",
+                       "512M", "--disk",     "1G",     "--processes",    "99",  "--open-files",
+                       "77",   "--user",     "u",      "--workdir",      "/w",  "--timeout",
+                       "5s",   "--lifetime", "1h",     "--idle-timeout", "1m",  "--metadata",
+                       "a=b",  "-t",         "-i",     "--keep",         "--",  "true"});
   EXPECT_EQ(c.status, 42) << c.errors;
   EXPECT_EQ(c.run.create.runtime, "gvisor");
   EXPECT_EQ(c.run.create.cpus, 1.5);
@@ -122,7 +129,8 @@ TEST(CommandLine, ReadsEveryOptionOfRun) {
 TEST(CommandLine, ShellTakesAnIdOrNone) {
   EXPECT_EQ(call({"shell"}).run.exec.sandbox, "");
   EXPECT_EQ(call({"shell", "sbx-1"}).run.exec.sandbox, "sbx-1");
-  EXPECT_THAT(call({"shell", "sbx-1", "--", "python3", "-i"}).run.exec.argv, ElementsAre("python3", "-i"));
+  EXPECT_THAT(call({"shell", "sbx-1", "--", "python3", "-i"}).run.exec.argv,
+              ElementsAre("python3", "-i"));
   EXPECT_THAT(call({"shell", "--", "sh"}).run.exec.argv, ElementsAre("sh"));
 }
 

@@ -6,11 +6,13 @@
 #include <string>
 #include <vector>
 
-// What the command line says, one struct a command; durations, sizes and pairs were checked when it was read.
+// What the command line says, one struct a command; durations, sizes and pairs were checked when it
+// was read.
 namespace glovebox::cli {
 
 struct CreateOptions {
-  std::optional<std::string> template_name, runtime, memory, disk, user, workdir, lifetime, idle_timeout;
+  std::optional<std::string> template_name, runtime, memory, disk, user, workdir, lifetime,
+      idle_timeout;
   std::optional<double> cpus;
   std::optional<int64_t> processes, open_files;
   std::vector<std::string> env, metadata;

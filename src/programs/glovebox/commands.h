@@ -8,7 +8,8 @@
 #include "programs/glovebox/loop.h"
 #include "programs/glovebox/settings.h"
 
-// One function a command; each returns the program's exit status and has told the user what went wrong.
+// One function a command; each returns the program's exit status and has told the user what went
+// wrong.
 namespace glovebox::cli {
 
 int command_create(const Settings& settings, const CreateOptions& options);
@@ -35,12 +36,14 @@ int command_key_remove(const Settings& settings, const std::string& id);
 int command_doctor(const Settings& settings, const std::string& runsc);
 int command_version(const Settings& settings);
 
-// Shared by them ---------------------------------------------------------------------------------------------------------------
+// Shared by them
+// ---------------------------------------------------------------------------------------------------------------
 
 // Reports the error, if any, and gives the exit status.
 int conclude(const Settings& settings, const Result<int>& result);
 // Runs `work` with a client for the daemon the settings point at.
-int with_api(const Settings& settings, const std::function<Async<int>(Loop&, const ApiClient&)>& work);
+int with_api(const Settings& settings,
+             const std::function<Async<int>(Loop&, const ApiClient&)>& work);
 // The body of POST /v1/sandboxes.
 boost::json::value create_body(const CreateOptions& options);
 // Every page of a list.

@@ -33,7 +33,9 @@ bool ends_with(const std::string& text, std::string_view end) {
 }
 
 // "DIR/." and ".": the contents, not the directory.
-bool means_contents(const std::string& path) { return path == "." || ends_with(path, "/."); }
+bool means_contents(const std::string& path) {
+  return path == "." || ends_with(path, "/.");
+}
 
 std::string join(const std::string& directory, const std::string& name) {
   return directory.empty() || directory.back() == '/' ? directory + name : directory + "/" + name;
@@ -47,13 +49,15 @@ std::string octal(mode_t mode) {
 
 class Copy {
  public:
-  Copy(Loop& loop, const ApiClient& api, std::string user) : loop_(loop), api_(api), user_(std::move(user)) {}
+  Copy(Loop& loop, const ApiClient& api, std::string user)
+      : loop_(loop), api_(api), user_(std::move(user)) {}
 
   Async<CopyResult> upload(Place from, Place to);
   Async<CopyResult> download(Place from, Place to);
 
  private:
-  std::string query(const Place& place, const std::string& call, const std::string& more = "") const;
+  std::string query(const Place& place, const std::string& call,
+                    const std::string& more = "") const;
   // file, directory, …; empty when there is nothing.
   Async<std::string> remote_type(Place place);
   Async<void> put(std::string path, int fd, int64_t length);
@@ -69,8 +73,10 @@ class Copy {
   CopyResult result_;
 };
 
-std::string Copy::query(const Place& place, const std::string& call, const std::string& more) const {
-  std::string out = "/v1/sandboxes/" + http::percent_encode(place.sandbox) + "/" + call + "?path=" + http::percent_encode(place.path);
+std::string Copy::query(const Place& place, const std::string& call,
+                        const std::string& more) const {
+  std::string out = "/v1/sandboxes/" + http::percent_encode(place.sandbox) + "/" + call +
+                    "?path=" + http::percent_encode(place.path);
   if (!user_.empty()) out += "&user=" + http::percent_encode(user_);
   return out + more;
 }
@@ -85,7 +91,8 @@ Async<std::string> Copy::remote_type(Place place) {
 // Sends what `fd` gives; `length` below 0: to its end.
 Async<void> Copy::put(std::string path, int fd, int64_t length) {
   GB_CO_TRY(auto connection, co_await api_.connect(kPatience));
-  GB_CO_TRYV(co_await connection->start("PUT", api_.target(path), api_.headers(), length < 0 ? http::Connection::kChunked : length));
+  GB_CO_TRYV(co_await connection->start("PUT", api_.target(path), api_.headers(),
+                                        length < 0 ? http::Connection::kChunked : length));
   int64_t left = length;
   while (left != 0) {
     std::string data;
@@ -114,14 +121,16 @@ Async<void> Copy::put_directory(std::string directory, Place to) {
   // The packer ends when its pipe does, whatever happens to the request.
   auto packed = std::make_shared<std::optional<Result<std::vector<std::string>>>>();
   auto done = std::make_shared<Notifier>();
-  spawn(loop_.executor, "pack", [](auto result, auto notifier, BlockingPool& pool, std::string root, int fd) -> Awaitable<void> {
-    *result = co_await run_blocking(pool, [root, fd] {
-      auto packing = pack_directory(root, fd);
-      ::close(fd);
-      return packing;
-    });
-    notifier->notify();
-  }(packed, done, *loop_.pool, std::move(directory), ends[1]));
+  spawn(loop_.executor, "pack",
+        [](auto result, auto notifier, BlockingPool& pool, std::string root,
+           int fd) -> Awaitable<void> {
+          *result = co_await run_blocking(pool, [root, fd] {
+            auto packing = pack_directory(root, fd);
+            ::close(fd);
+            return packing;
+          });
+          notifier->notify();
+        }(packed, done, *loop_.pool, std::move(directory), ends[1]));
   auto sent = co_await put(query(to, "archive"), out.get(), -1);
   if (!sent) co_return fail(std::move(sent).error());
   while (!*packed) co_await done->wait();
@@ -134,11 +143,13 @@ Async<CopyResult> Copy::upload(Place from, Place to) {
   GB_CO_TRY(const std::string there, co_await remote_type(to));
   const bool into = there == "directory" || ends_with(to.path, "/");
   if (from.is_stdio) {
-    if (into) co_return fail(Code::kIsADirectory, to.path + " is a directory: name the file that standard input becomes");
+    if (into)
+      co_return fail(Code::kIsADirectory,
+                     to.path + " is a directory: name the file that standard input becomes");
     GB_CO_TRYV(co_await put(query(to, "files"), STDIN_FILENO, -1));
     co_return std::move(result_);
   }
-  struct stat info {};
+  struct stat info{};
   if (::stat(from.path.c_str(), &info) != 0) co_return fail_errno(from.path);
   std::string name = base_name(from.path);
   if (S_ISDIR(info.st_mode)) {
@@ -158,7 +169,8 @@ Async<CopyResult> Copy::upload(Place from, Place to) {
 
 Async<std::unique_ptr<http::Connection>> Copy::get(std::string path) {
   GB_CO_TRY(auto connection, co_await api_.connect(kPatience));
-  GB_CO_TRYV(co_await connection->start("GET", api_.target(path), api_.headers(), http::Connection::kNoBody));
+  GB_CO_TRYV(co_await connection->start("GET", api_.target(path), api_.headers(),
+                                        http::Connection::kNoBody));
   GB_CO_TRY(auto head, co_await connection->finish());
   GB_CO_TRY(head, co_await ApiClient::check(*connection, std::move(head)));
   co_return std::move(connection);
@@ -179,9 +191,10 @@ Async<void> Copy::get_file(Place from, std::string to) {
   GB_CO_TRY(const auto entry, co_await api_.call("GET", query(from, "files/stat", "&follow=true")));
   mode_t mode = 0644;
   const std::string octal_mode = text(entry, "mode");
-  if (!octal_mode.empty()) mode = static_cast<mode_t>(std::strtoul(octal_mode.c_str(), nullptr, 8)) & 0777;
+  if (!octal_mode.empty())
+    mode = static_cast<mode_t>(std::strtoul(octal_mode.c_str(), nullptr, 8)) & 0777;
   GB_CO_TRY(auto connection, co_await get(query(from, "files")));
-  struct stat info {};
+  struct stat info{};
   if (::stat(to.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {  // /dev/null, a named pipe
     const UniqueFd special(::open(to.c_str(), O_WRONLY | O_CLOEXEC));
     if (!special) co_return fail_errno(to);
@@ -193,7 +206,8 @@ Async<void> Copy::get_file(Place from, std::string to) {
   Rollback undo;
   undo.add([temporary] { ::unlink(temporary.c_str()); });
   GB_CO_TRYV(co_await pump(*connection, file.get()));
-  if (::close(file.release()) != 0 || ::rename(temporary.c_str(), to.c_str()) != 0) co_return fail_errno(to);
+  if (::close(file.release()) != 0 || ::rename(temporary.c_str(), to.c_str()) != 0)
+    co_return fail_errno(to);
   undo.dismiss();
   co_return Result<void>();
 }
@@ -208,14 +222,16 @@ Async<void> Copy::get_directory(Place from, std::string to) {
   UniqueFd in(ends[1]);
   auto unpacked = std::make_shared<std::optional<Result<std::vector<std::string>>>>();
   auto done = std::make_shared<Notifier>();
-  spawn(loop_.executor, "unpack", [](auto result, auto notifier, BlockingPool& pool, std::string root, int fd) -> Awaitable<void> {
-    *result = co_await run_blocking(pool, [root, fd] {
-      auto unpacking = unpack_into(root, fd);
-      ::close(fd);  // the pump sees EPIPE when this is early
-      return unpacking;
-    });
-    notifier->notify();
-  }(unpacked, done, *loop_.pool, to, ends[0]));
+  spawn(loop_.executor, "unpack",
+        [](auto result, auto notifier, BlockingPool& pool, std::string root,
+           int fd) -> Awaitable<void> {
+          *result = co_await run_blocking(pool, [root, fd] {
+            auto unpacking = unpack_into(root, fd);
+            ::close(fd);  // the pump sees EPIPE when this is early
+            return unpacking;
+          });
+          notifier->notify();
+        }(unpacked, done, *loop_.pool, to, ends[0]));
   auto pumped = co_await pump(*connection, in.get());
   in.reset();
   while (!*unpacked) co_await done->wait();
@@ -228,19 +244,23 @@ Async<void> Copy::get_directory(Place from, std::string to) {
 
 Async<CopyResult> Copy::download(Place from, Place to) {
   GB_CO_TRY(const std::string type, co_await remote_type(from));
-  if (type.empty()) co_return fail(Code::kFileNotFound, from.sandbox + ":" + from.path + ": no such file or directory");
+  if (type.empty())
+    co_return fail(Code::kFileNotFound,
+                   from.sandbox + ":" + from.path + ": no such file or directory");
   const bool is_directory = type == "directory";
   if (to.is_stdio) {
     GB_CO_TRY(auto connection, co_await get(query(from, is_directory ? "archive" : "files")));
     GB_CO_TRYV(co_await pump(*connection, STDOUT_FILENO));
     co_return std::move(result_);
   }
-  struct stat info {};
-  const bool into = (::stat(to.path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) || ends_with(to.path, "/");
+  struct stat info{};
+  const bool into =
+      (::stat(to.path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) || ends_with(to.path, "/");
   const std::string name = base_name(from.path);
   // A name from the sandbox's side is never a way out of the directory that the user named.
   if (into && !(is_directory && means_contents(from.path))) {
-    if (name == ".." || name == "." || name == "/" || name.empty()) co_return fail(Code::kInvalidPath, "name the target's full path");
+    if (name == ".." || name == "." || name == "/" || name.empty())
+      co_return fail(Code::kInvalidPath, "name the target's full path");
     to.path = join(to.path, name);
   }
   if (is_directory) {
@@ -264,7 +284,9 @@ Place parse_place(const std::string& text) {
 
 Async<CopyResult> copy(Loop& loop, const ApiClient& api, Place from, Place to, std::string user) {
   if (from.is_remote() == to.is_remote()) {
-    co_return fail(Code::kInvalidArgument, "one side must be in a sandbox, the other on this host: `glovebox cp FILE ID:PATH`");
+    co_return fail(
+        Code::kInvalidArgument,
+        "one side must be in a sandbox, the other on this host: `glovebox cp FILE ID:PATH`");
   }
   Copy work(loop, api, std::move(user));
   if (to.is_remote()) co_return co_await work.upload(std::move(from), std::move(to));

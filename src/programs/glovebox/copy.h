@@ -10,8 +10,8 @@
 
 namespace glovebox::cli {
 
-// One side of `glovebox cp`: "ID:PATH", "-" (standard input or output) or a path of this host. A name with a colon is local when
-// something stands before the colon that cannot be an id ("./a:b").
+// One side of `glovebox cp`: "ID:PATH", "-" (standard input or output) or a path of this host. A
+// name with a colon is local when something stands before the colon that cannot be an id ("./a:b").
 struct Place {
   std::string sandbox;  // empty: this host
   std::string path;
@@ -25,8 +25,9 @@ struct CopyResult {
   std::vector<std::string> left_out;
 };
 
-// Files and whole directories, one way or the other, in constant memory. Into an existing directory, or a path that ends in '/', the
-// source goes under its own name; "DIR/." as source means what is in it. `user`: whose rights apply in the sandbox.
+// Files and whole directories, one way or the other, in constant memory. Into an existing
+// directory, or a path that ends in '/', the source goes under its own name; "DIR/." as source
+// means what is in it. `user`: whose rights apply in the sandbox.
 Async<CopyResult> copy(Loop& loop, const ApiClient& api, Place from, Place to, std::string user);
 
 }  // namespace glovebox::cli

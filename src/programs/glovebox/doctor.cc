@@ -25,7 +25,8 @@ namespace {
 namespace bj = boost::json;
 namespace fs = std::filesystem;
 
-// A directory for the probes' sandboxes, below the data directory so that it is the same file system; removed at the end.
+// A directory for the probes' sandboxes, below the data directory so that it is the same file
+// system; removed at the end.
 class ProbeDirectory {
  public:
   static Result<ProbeDirectory> make(const std::string& data_dir) {
@@ -57,14 +58,20 @@ Result<std::string> extract_agent(const std::string& directory) {
 bj::value describe(runtime::Tier tier, const runtime::Capability& found) {
   bj::object facts;
   for (const auto& [name, value] : found.facts) facts[name] = value;
-  return {{"runtime", runtime::tier_name(tier)}, {"usable", found.usable}, {"engine", found.engine},
-          {"problem", found.problem}, {"remedy", found.remedy}, {"facts", std::move(facts)}};
+  return {{"runtime", runtime::tier_name(tier)},
+          {"usable", found.usable},
+          {"engine", found.engine},
+          {"problem", found.problem},
+          {"remedy", found.remedy},
+          {"facts", std::move(facts)}};
 }
 
 // The same probes that the daemon makes at its start.
 Result<bj::value> probe_here(const std::string& data_dir, const std::string& runsc) {
   if (::geteuid() != 0) {
-    return fail(Code::kForbidden, "no daemon runs, and only root can find out what works here: run `sudo glovebox doctor`");
+    return fail(
+        Code::kForbidden,
+        "no daemon runs, and only root can find out what works here: run `sudo glovebox doctor`");
   }
   GB_TRY(const auto directory, ProbeDirectory::make(data_dir));
   GB_TRY(auto agent, extract_agent(directory.path()));
@@ -82,7 +89,8 @@ Result<bj::value> probe_here(const std::string& data_dir, const std::string& run
     const auto capability = tier->probe(rootfs);
     tier->forget(rootfs);
     found.push_back(describe(tier->tier(), capability));
-    if (capability.usable && strongest.is_null()) strongest = bj::string(runtime::tier_name(tier->tier()));
+    if (capability.usable && strongest.is_null())
+      strongest = bj::string(runtime::tier_name(tier->tier()));
   }
   return bj::value{{"runtimes", std::move(found)}, {"auto", std::move(strongest)}};
 }
@@ -92,18 +100,23 @@ std::string render(const bj::value& findings, const std::string& who) {
   std::string out;
   for (const bj::value& tier : items(findings, "runtimes")) {
     const bool usable = flag(tier, "usable");
-    const std::string mark = usable ? coloured("works   ", Colour::kGreen, colours) : coloured("missing ", Colour::kRed, colours);
-    out += mark + " " + coloured(printable(text(tier, "runtime")), Colour::kBold, colours) + "  " + printable(text(tier, "engine")) + "\n";
+    const std::string mark = usable ? coloured("works   ", Colour::kGreen, colours)
+                                    : coloured("missing ", Colour::kRed, colours);
+    out += mark + " " + coloured(printable(text(tier, "runtime")), Colour::kBold, colours) + "  " +
+           printable(text(tier, "engine")) + "\n";
     if (!usable) out += "           " + printable(text(tier, "problem")) + "\n";
-    if (!usable && !text(tier, "remedy").empty()) out += "           to get it: " + printable(text(tier, "remedy")) + "\n";
+    if (!usable && !text(tier, "remedy").empty())
+      out += "           to get it: " + printable(text(tier, "remedy")) + "\n";
     const auto* facts = field(tier, "facts");
     if (facts == nullptr || !facts->is_object()) continue;
     for (const auto& fact : facts->get_object()) {
-      out += "           " + printable(fact.key()) + ": " + printable(text(*facts, fact.key())) + "\n";
+      out +=
+          "           " + printable(fact.key()) + ": " + printable(text(*facts, fact.key())) + "\n";
     }
   }
   const std::string strongest = text(findings, "auto");
-  out += strongest.empty() ? "No tier works: sandboxes cannot be created.\n" : "`--runtime auto` means " + strongest + ".\n";
+  out += strongest.empty() ? "No tier works: sandboxes cannot be created.\n"
+                           : "`--runtime auto` means " + strongest + ".\n";
   return out + "Found by " + who + ".\n";
 }
 
@@ -124,7 +137,8 @@ int command_doctor(const Settings& settings, const std::string& runsc) {
     const int status = with_api(settings, ask);
     if (!unanswered) return status;
     // Nobody there is no finding about this host, unless the user asked for that very daemon.
-    if (unanswered->code != Code::kUnavailable || !settings.url.empty()) return conclude(settings, fail(*unanswered));
+    if (unanswered->code != Code::kUnavailable || !settings.url.empty())
+      return conclude(settings, fail(*unanswered));
   }
   const auto findings = probe_here(settings.data_dir, runsc);
   if (!findings) return conclude(settings, fail(findings.error()));

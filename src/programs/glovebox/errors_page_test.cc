@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/errors.md and the enum in spec/openapi.yaml say what the table in base/result.cc says. GLOVEBOX_UPDATE=1 writes the page.
+// docs/errors.md and the enum in spec/openapi.yaml say what the table in base/result.cc says.
+// GLOVEBOX_UPDATE=1 writes the page.
 #include <gtest/gtest.h>
 
 #include <boost/json/parse.hpp>
@@ -21,11 +22,15 @@ constexpr char kPage[] = GLOVEBOX_SOURCE_DIR "/docs/errors.md";
 constexpr char kIntroduction[] =
     "# Errors\n"
     "\n"
-    "<!-- Generated from src/base/result.cc: GLOVEBOX_UPDATE=1 cli_tests --gtest_filter='ErrorsPage.*' -->\n"
+    "<!-- Generated from src/base/result.cc: GLOVEBOX_UPDATE=1 cli_tests "
+    "--gtest_filter='ErrorsPage.*' -->\n"
     "\n"
-    "Every error that the native API, the command line and the log use. `code` never changes its meaning; `message` is for people and\n"
-    "may. *Fault* tells who can do something about it: the caller, the code in the sandbox, or the operator of the platform.\n"
-    "*Retry* means that the same call may succeed later. Other dialects map these codes to their own.\n"
+    "Every error that the native API, the command line and the log use. `code` never changes its "
+    "meaning; `message` is for people and\n"
+    "may. *Fault* tells who can do something about it: the caller, the code in the sandbox, or the "
+    "operator of the platform.\n"
+    "*Retry* means that the same call may succeed later. Other dialects map these codes to their "
+    "own.\n"
     "\n"
     "| code | HTTP | fault | retry | what to do |\n"
     "|---|---|---|---|---|\n";
@@ -33,8 +38,9 @@ constexpr char kIntroduction[] =
 std::string render() {
   std::string page = kIntroduction;
   for (const CodeInfo* code = begin_codes(); code != end_codes(); ++code) {
-    page += "| `" + std::string(code->name) + "` | " + std::to_string(code->http_status) + " | " + std::string(fault_name(code->fault)) +
-            " | " + (code->retryable ? "yes" : "no") + " | " + std::string(code->advice) + " |\n";
+    page += "| `" + std::string(code->name) + "` | " + std::to_string(code->http_status) + " | " +
+            std::string(fault_name(code->fault)) + " | " + (code->retryable ? "yes" : "no") +
+            " | " + std::string(code->advice) + " |\n";
   }
   return page;
 }
@@ -61,10 +67,12 @@ TEST(ErrorsPage, TheTableHoldsEveryCodeOnce) {
 
 TEST(OpenApi, ListsTheSameCodesInTheSameOrder) {
   const auto document = boost::json::parse(embedded_openapi_json());
-  const auto& listed = document.at("components").at("schemas").at("ErrorCode").at("enum").as_array();
+  const auto& listed =
+      document.at("components").at("schemas").at("ErrorCode").at("enum").as_array();
   std::vector<std::string> described, known;
   for (const auto& code : listed) described.emplace_back(code.as_string());
-  for (const CodeInfo* code = begin_codes(); code != end_codes(); ++code) known.emplace_back(code->name);
+  for (const CodeInfo* code = begin_codes(); code != end_codes(); ++code)
+    known.emplace_back(code->name);
   EXPECT_EQ(described, known);
 }
 

@@ -16,19 +16,21 @@ constexpr int kMaxAttempts = 8;  // 0.1 s, doubled: about 25 s in all
 constexpr auto kForever = std::chrono::hours(24 * 365);
 
 bool is_broken_connection(Code code) {
-  return code == Code::kCancelled || code == Code::kTimeout || code == Code::kUnavailable || code == Code::kCorrupt;
+  return code == Code::kCancelled || code == Code::kTimeout || code == Code::kUnavailable ||
+         code == Code::kCorrupt;
 }
 
 }  // namespace
 
 StdinMode choose_stdin(int fd, bool wanted, bool by_default) {
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd, &info) != 0) return StdinMode::kNone;
   if (::isatty(fd) == 1) return wanted ? StdinMode::kTerminal : StdinMode::kNone;
   return wanted || by_default ? StdinMode::kPipe : StdinMode::kNone;
 }
 
-ExecutionStream::ExecutionStream(Loop& loop, const ApiClient& api, std::string sandbox, std::string execution)
+ExecutionStream::ExecutionStream(Loop& loop, const ApiClient& api, std::string sandbox,
+                                 std::string execution)
     : loop_(loop), api_(api), sandbox_(std::move(sandbox)), execution_(std::move(execution)) {}
 
 Async<boost::json::value> ExecutionStream::follow(OutputSink sink) {
@@ -41,7 +43,8 @@ Async<boost::json::value> ExecutionStream::follow(OutputSink sink) {
     if (stdin_error_) co_return fail(*stdin_error_);
     if (result) co_return std::move(result);
     attempt = made_progress_ ? 0 : attempt + 1;
-    if (!is_broken_connection(result.error().code) || attempt >= kMaxAttempts) co_return fail(std::move(result).error());
+    if (!is_broken_connection(result.error().code) || attempt >= kMaxAttempts)
+      co_return fail(std::move(result).error());
     co_await sleep_for(std::chrono::milliseconds(100) * (1 << attempt));
   }
 }
@@ -57,12 +60,14 @@ Async<boost::json::value> ExecutionStream::follow_once(const OutputSink& sink) {
     GB_CO_TRY(const bool is_last, co_await handle(message, sink));
     if (!is_last) continue;
     is_ended_ = true;
-    if (!co_await socket->close(1000, "")) co_return std::move(result_);  // all is said; how the farewell goes is no matter
+    if (!co_await socket->close(1000, ""))
+      co_return std::move(result_);  // all is said; how the farewell goes is no matter
     co_return std::move(result_);
   }
 }
 
-Async<bool> ExecutionStream::handle(const http::WebSocket::Message& message, const OutputSink& sink) {
+Async<bool> ExecutionStream::handle(const http::WebSocket::Message& message,
+                                    const OutputSink& sink) {
   made_progress_ = true;
   if (message.is_binary) {
     if (message.data.empty()) co_return false;
@@ -98,8 +103,11 @@ Awaitable<void> ExecutionStream::forward_terminal() {
 Awaitable<void> ExecutionStream::forward_pipe() {
   auto self = shared_from_this();
   auto sent = co_await send_pipe();
-  // A command that does not read all of its input, or has ended, is no error: a shell's pipe does not complain either.
-  if (sent || is_ended_ || sent.error().code == Code::kConflict || sent.error().code == Code::kSandboxEnded) co_return;
+  // A command that does not read all of its input, or has ended, is no error: a shell's pipe does
+  // not complain either.
+  if (sent || is_ended_ || sent.error().code == Code::kConflict ||
+      sent.error().code == Code::kSandboxEnded)
+    co_return;
   const auto now = co_await api_.call("GET", path());
   if (is_ended_ || (now && text(*now, "state") == "ended")) co_return;
   stdin_error_ = sent.error();
@@ -110,7 +118,8 @@ Awaitable<void> ExecutionStream::forward_pipe() {
 Async<void> ExecutionStream::send_pipe() {
   GB_CO_TRY(auto connection, co_await api_.connect(kForever));
   const std::string target = api_.target(path() + "/stdin?close=true");
-  GB_CO_TRYV(co_await connection->start("POST", target, api_.headers(), http::Connection::kChunked));
+  GB_CO_TRYV(
+      co_await connection->start("POST", target, api_.headers(), http::Connection::kChunked));
   while (true) {
     const std::string data = co_await read_input(STDIN_FILENO);
     if (data.empty()) break;
@@ -125,7 +134,8 @@ Async<void> ExecutionStream::send_pipe() {
 Awaitable<void> ExecutionStream::send(bool is_binary, std::string data) {
   while (!socket_ && !is_ended_) co_await connected_.wait();
   auto socket = socket_;
-  if (socket && !co_await socket->send(is_binary, data)) co_return;  // follow() sees the broken connection too
+  if (socket && !co_await socket->send(is_binary, data))
+    co_return;  // follow() sees the broken connection too
 }
 
 void ExecutionStream::resize(int cols, int rows) {

@@ -11,17 +11,18 @@
 
 namespace glovebox::cli {
 
-// What goes to the command's standard input. A terminal's keys travel as WebSocket frames; a pipe's bytes as one streamed request,
-// whose answer tells that all have arrived.
+// What goes to the command's standard input. A terminal's keys travel as WebSocket frames; a pipe's
+// bytes as one streamed request, whose answer tells that all have arrived.
 enum class StdinMode { kNone, kTerminal, kPipe };
-// `wanted`: the user asked for it (-i, -t, --stdin). `by_default`: a pipe or file is forwarded without asking.
+// `wanted`: the user asked for it (-i, -t, --stdin). `by_default`: a pipe or file is forwarded
+// without asking.
 StdinMode choose_stdin(int fd, bool wanted, bool by_default);
 
 // Takes one piece of output; stream 1 or 2.
 using OutputSink = std::function<Async<void>(int stream, std::string data)>;
 
-// One execution, followed over the attach WebSocket to its end. A connection that breaks is made again at the same cursor, so
-// nothing is lost or shown twice while the daemon keeps the output.
+// One execution, followed over the attach WebSocket to its end. A connection that breaks is made
+// again at the same cursor, so nothing is lost or shown twice while the daemon keeps the output.
 class ExecutionStream : public std::enable_shared_from_this<ExecutionStream> {
  public:
   ExecutionStream(Loop& loop, const ApiClient& api, std::string sandbox, std::string execution);

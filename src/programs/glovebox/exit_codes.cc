@@ -10,13 +10,17 @@ namespace glovebox::cli {
 
 int exit_code(const Error& error) {
   switch (error.code) {
-    case Code::kCommandNotFound: return kNotFound;
-    case Code::kCommandNotExecutable: return kNotExecutable;
+    case Code::kCommandNotFound:
+      return kNotFound;
+    case Code::kCommandNotExecutable:
+      return kNotExecutable;
     case Code::kSandboxEnded:
     case Code::kSandboxNotReady:
     case Code::kSandboxNotFound:
-    case Code::kAgentProtocol: return kSandboxGone;
-    default: return kGlovebox;
+    case Code::kAgentProtocol:
+      return kSandboxGone;
+    default:
+      return kGlovebox;
   }
 }
 

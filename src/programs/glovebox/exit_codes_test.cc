@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "programs/glovebox/exit_codes.h"
 
-#include <boost/json/parse.hpp>
 #include <gtest/gtest.h>
+#include <boost/json/parse.hpp>
 
 #include "programs/glovebox/api_client.h"
 
@@ -29,7 +29,9 @@ TEST(ExitCodes, FollowTheOutcome) {
   }
 }
 
-TEST(ExitCodes, NeverClaimSuccessWithoutAnOutcome) { EXPECT_EQ(exit_code_of_execution(boost::json::parse("{}")), 122); }
+TEST(ExitCodes, NeverClaimSuccessWithoutAnOutcome) {
+  EXPECT_EQ(exit_code_of_execution(boost::json::parse("{}")), 122);
+}
 
 TEST(ExitCodes, OfErrorsAreThoseOfAShellWhereItHasOne) {
   EXPECT_EQ(exit_code({Code::kCommandNotFound, "", {}}), 127);
@@ -43,11 +45,13 @@ TEST(ExitCodes, OfErrorsAreThoseOfAShellWhereItHasOne) {
 
 TEST(Answers, BecomeTypedErrors) {
   const auto error = error_of_answer(
-      404, R"({"error":{"code":"sandbox_not_found","message":"no sandbox x","hint":"","retryable":false,"fault":"caller","details":{"id":"x"}}})",
+      404,
+      R"({"error":{"code":"sandbox_not_found","message":"no sandbox x","hint":"","retryable":false,"fault":"caller","details":{"id":"x"}}})",
       "req-1");
   EXPECT_EQ(error.code, Code::kSandboxNotFound);
   EXPECT_EQ(error.message, "no sandbox x");
-  EXPECT_EQ(error.details, (std::map<std::string, std::string>{{"id", "x"}, {"request_id", "req-1"}}));
+  EXPECT_EQ(error.details,
+            (std::map<std::string, std::string>{{"id", "x"}, {"request_id", "req-1"}}));
 }
 
 TEST(Answers, OfSomethingElseAreToldApart) {

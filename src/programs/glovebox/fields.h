@@ -6,7 +6,8 @@
 #include <string>
 #include <string_view>
 
-// Reading the daemon's answers. The daemon may be newer than this program, so absent fields and other types read as empty.
+// Reading the daemon's answers. The daemon may be newer than this program, so absent fields and
+// other types read as empty.
 namespace glovebox::cli {
 
 // Null when `value` is no object or has no such field, or it is null.

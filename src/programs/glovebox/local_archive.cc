@@ -44,26 +44,32 @@ bool can_travel(archive_entry* entry) {
   return type == AE_IFREG || type == AE_IFDIR || type == AE_IFLNK;
 }
 
-// Does not follow a link and does not wait for a pipe that took the file's place since the walk saw it.
+// Does not follow a link and does not wait for a pipe that took the file's place since the walk saw
+// it.
 UniqueFd open_regular(archive_entry* entry) {
-  return UniqueFd(::open(::archive_entry_sourcepath(entry), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  return UniqueFd(
+      ::open(::archive_entry_sourcepath(entry), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
 }
 
-// Copies as many bytes as the header promised; the writer fills up with zeros when the file has shrunk.
+// Copies as many bytes as the header promised; the writer fills up with zeros when the file has
+// shrunk.
 Result<void> copy_content(int fd, int64_t size, archive* out) {
   std::string block(kBlock, '\0');
   while (size > 0) {
-    const ssize_t got = ::read(fd, block.data(), std::min<size_t>(block.size(), static_cast<size_t>(size)));
+    const ssize_t got =
+        ::read(fd, block.data(), std::min<size_t>(block.size(), static_cast<size_t>(size)));
     if (got < 0) return fail_errno("reading a file");
     if (got == 0) break;
-    if (::archive_write_data(out, block.data(), static_cast<size_t>(got)) < 0) return fail(broken(out, "sending a file"));
+    if (::archive_write_data(out, block.data(), static_cast<size_t>(got)) < 0)
+      return fail(broken(out, "sending a file"));
     size -= got;
   }
   return {};
 }
 
 // One entry of the walk. Its name without `prefix`, the walk's root; the root itself is not sent.
-Result<void> pack_entry(archive_entry* entry, size_t prefix, archive* out, std::vector<std::string>& left_out) {
+Result<void> pack_entry(archive_entry* entry, size_t prefix, archive* out,
+                        std::vector<std::string>& left_out) {
   const std::string path = ::archive_entry_pathname(entry);
   if (path.size() <= prefix) return {};
   const std::string name = path.substr(prefix);
@@ -90,10 +96,12 @@ Result<void> pack_entry(archive_entry* entry, size_t prefix, archive* out, std::
   return copy_content(content.get(), ::archive_entry_size(entry), out);
 }
 
-// Takes away what must not cross: owners, set-id bits. An empty string, or why the entry is left out.
+// Takes away what must not cross: owners, set-id bits. An empty string, or why the entry is left
+// out.
 std::string tame(archive_entry* entry, const std::string& name) {
   const char* hardlink = ::archive_entry_hardlink(entry);
-  if (hardlink != nullptr && !is_safe_name(hardlink)) return "hard link to a place outside: " + std::string(hardlink);
+  if (hardlink != nullptr && !is_safe_name(hardlink))
+    return "hard link to a place outside: " + std::string(hardlink);
   if (hardlink == nullptr && !can_travel(entry)) return "neither file, directory nor link";
   if (hardlink == nullptr && ::archive_entry_filetype(entry) == AE_IFLNK) {
     const char* target = ::archive_entry_symlink(entry);
@@ -116,14 +124,18 @@ Result<void> copy_blocks(archive* in, archive* out, const std::string& name) {
     const int got = ::archive_read_data_block(in, &block, &size, &offset);
     if (got == ARCHIVE_EOF) return {};
     if (got < ARCHIVE_WARN) return fail(broken(in, name));
-    if (::archive_write_data_block(out, block, size, offset) < ARCHIVE_WARN) return fail(broken(out, name));
+    if (::archive_write_data_block(out, block, size, offset) < ARCHIVE_WARN)
+      return fail(broken(out, name));
   }
 }
 
-Result<void> unpack_entry(archive* in, archive_entry* entry, archive* out, std::vector<std::string>& left_out) {
+Result<void> unpack_entry(archive* in, archive_entry* entry, archive* out,
+                          std::vector<std::string>& left_out) {
   const char* raw = ::archive_entry_pathname(entry);
   const std::string name = raw == nullptr ? "" : raw;
-  if (!is_safe_name(name)) return fail(Code::kInvalidPath, "the archive holds the name '" + name + "', which points outside");
+  if (!is_safe_name(name))
+    return fail(Code::kInvalidPath,
+                "the archive holds the name '" + name + "', which points outside");
   const std::string problem = tame(entry, name);
   if (!problem.empty()) {
     left_out.push_back(name + ": " + problem);
@@ -131,11 +143,14 @@ Result<void> unpack_entry(archive* in, archive_entry* entry, archive* out, std::
   }
   const int wrote = ::archive_write_header(out, entry);
   if (wrote < ARCHIVE_WARN) {
-    const bool is_refusal = ::archive_errno(out) <= 0;  // no system call failed: a symbolic link is in the way
-    return is_refusal ? fail(Code::kInvalidPath, name + ": " + reason(out)) : fail(broken(out, name));
+    const bool is_refusal =
+        ::archive_errno(out) <= 0;  // no system call failed: a symbolic link is in the way
+    return is_refusal ? fail(Code::kInvalidPath, name + ": " + reason(out))
+                      : fail(broken(out, name));
   }
   if (::archive_entry_size(entry) > 0) GB_TRYV(copy_blocks(in, out, name));
-  return ::archive_write_finish_entry(out) < ARCHIVE_WARN ? fail(broken(out, name)) : Result<void>();
+  return ::archive_write_finish_entry(out) < ARCHIVE_WARN ? fail(broken(out, name))
+                                                          : Result<void>();
 }
 
 }  // namespace
@@ -166,11 +181,13 @@ Result<std::vector<std::string>> pack_directory(const std::string& directory, in
   const Reader disk(::archive_read_disk_new());
   const Writer out(::archive_write_new());
   ::archive_read_disk_set_symlink_physical(disk.get());
-  ::archive_read_disk_set_behavior(disk.get(), ARCHIVE_READDISK_NO_ACL | ARCHIVE_READDISK_NO_XATTR | ARCHIVE_READDISK_NO_FFLAGS);
+  ::archive_read_disk_set_behavior(
+      disk.get(), ARCHIVE_READDISK_NO_ACL | ARCHIVE_READDISK_NO_XATTR | ARCHIVE_READDISK_NO_FFLAGS);
   ::archive_write_set_format_pax_restricted(out.get());
   ::archive_write_set_options(out.get(), "hdrcharset=BINARY");
   if (::archive_write_open_fd(out.get(), fd) != ARCHIVE_OK) return fail(broken(out.get(), root));
-  if (::archive_read_disk_open(disk.get(), root.c_str()) != ARCHIVE_OK) return fail(broken(disk.get(), root));
+  if (::archive_read_disk_open(disk.get(), root.c_str()) != ARCHIVE_OK)
+    return fail(broken(disk.get(), root));
   std::vector<std::string> left_out;
   const std::unique_ptr<archive_entry, FreeEntry> entry(::archive_entry_new());
   while (true) {
@@ -197,9 +214,11 @@ Result<std::vector<std::string>> unpack_into(const std::string& directory, int f
   const Writer out(::archive_write_disk_new());
   ::archive_read_support_format_tar(in.get());
   ::archive_read_set_options(in.get(), "hdrcharset=BINARY");
-  ::archive_write_disk_set_options(out.get(), ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_TIME | ARCHIVE_EXTRACT_SECURE_SYMLINKS |
-                                                  ARCHIVE_EXTRACT_SECURE_NODOTDOT | ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS);
-  if (::archive_read_open_fd(in.get(), fd, kBlock) != ARCHIVE_OK) return fail(broken(in.get(), "the archive"));
+  ::archive_write_disk_set_options(
+      out.get(), ARCHIVE_EXTRACT_PERM | ARCHIVE_EXTRACT_TIME | ARCHIVE_EXTRACT_SECURE_SYMLINKS |
+                     ARCHIVE_EXTRACT_SECURE_NODOTDOT | ARCHIVE_EXTRACT_SECURE_NOABSOLUTEPATHS);
+  if (::archive_read_open_fd(in.get(), fd, kBlock) != ARCHIVE_OK)
+    return fail(broken(in.get(), "the archive"));
   std::vector<std::string> left_out;
   while (true) {
     archive_entry* entry = nullptr;

@@ -6,8 +6,8 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -56,7 +56,8 @@ UniqueFd tar_of(const std::vector<Member>& members) {
 
 class LocalArchive : public testing::Test {
  protected:
-  LocalArchive() : top_(fs::temp_directory_path() / ("glovebox-archive-" + std::to_string(::getpid()))) {
+  LocalArchive()
+      : top_(fs::temp_directory_path() / ("glovebox-archive-" + std::to_string(::getpid()))) {
     fs::remove_all(top_);
     fs::create_directories(target());
     std::ofstream(top_ / "outside") << "untouched";
@@ -79,7 +80,8 @@ class LocalArchive : public testing::Test {
   }
   std::vector<std::string> names() {
     std::vector<std::string> out;
-    for (const auto& entry : fs::recursive_directory_iterator(target())) out.push_back(entry.path().lexically_relative(target()).string());
+    for (const auto& entry : fs::recursive_directory_iterator(target()))
+      out.push_back(entry.path().lexically_relative(target()).string());
     std::sort(out.begin(), out.end());
     return out;
   }
@@ -112,7 +114,7 @@ TEST_F(LocalArchive, RoundTripKeepsContentsModesLinksAndOddNames) {
   EXPECT_EQ(read(target() / "-rf *\n"), "shell");
   EXPECT_EQ(fs::read_symlink(target() / "deep/link"), "../größe");
   EXPECT_TRUE(fs::is_directory(target() / "deep/er/empty"));
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(::stat((target() / "deep/binary").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0751u);
 }
@@ -132,7 +134,8 @@ TEST_F(LocalArchive, PackingLeavesOutWhatCannotTravelAndSaysSo) {
 }
 
 TEST_F(LocalArchive, RefusesNamesThatPointOutside) {
-  for (const char* name : {"../outside", "a/../../outside", "/tmp/glovebox-outside", "..", "a/.."}) {
+  for (const char* name :
+       {"../outside", "a/../../outside", "/tmp/glovebox-outside", "..", "a/.."}) {
     const auto result = unpack({{name, "overwritten"}});
     ASSERT_FALSE(result) << name;
     EXPECT_EQ(result.error().code, Code::kInvalidPath) << name;
@@ -178,7 +181,7 @@ TEST_F(LocalArchive, LeavesOutDevicesAndPipesAndTakesNoSetIdBits) {
   ASSERT_TRUE(result) << result.error().message;
   EXPECT_EQ(result->size(), 2u);
   EXPECT_THAT(names(), ElementsAre("suid"));
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(::stat((target() / "suid").c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07000, 0u);
 }
@@ -199,10 +202,13 @@ TEST_F(LocalArchive, GarbageIsAnError) {
 }
 
 TEST(LinkTargets, AreReadAsText) {
-  for (const auto& [name, target] : {std::pair("a", "b"), std::pair("d/a", "../b"), std::pair("d/a", "./x/../../b"), std::pair("./d/a", "../b")}) {
+  for (const auto& [name, target] : {std::pair("a", "b"), std::pair("d/a", "../b"),
+                                     std::pair("d/a", "./x/../../b"), std::pair("./d/a", "../b")}) {
     EXPECT_TRUE(link_stays_inside(name, target)) << name << " -> " << target;
   }
-  for (const auto& [name, target] : {std::pair("a", ".."), std::pair("a", "/b"), std::pair("d/a", "../../b"), std::pair("./a", "../b"), std::pair("a", "")}) {
+  for (const auto& [name, target] :
+       {std::pair("a", ".."), std::pair("a", "/b"), std::pair("d/a", "../../b"),
+        std::pair("./a", "../b"), std::pair("a", "")}) {
     EXPECT_FALSE(link_stays_inside(name, target)) << name << " -> " << target;
   }
 }

@@ -60,8 +60,8 @@ Awaitable<void> watch_signals(int fd, Loop& loop) {
   }
 }
 
-// Through an epoll of its own: waiting on `fd` itself would make the open file non-blocking, which the shell that lent us its
-// terminal shares.
+// Through an epoll of its own: waiting on `fd` itself would make the open file non-blocking, which
+// the shell that lent us its terminal shares.
 Awaitable<bool> wait_for_input(int fd) {
   const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   epoll_event event{};
@@ -95,7 +95,8 @@ Result<int> run_loop(const std::function<Async<int>(Loop&)>& main) {
     cancel.emit(asio::cancellation_type::terminal);
   };
   auto finished = [&](const std::exception_ptr& failure, Result<int> result) {
-    if (failure && !outcome) std::rethrow_exception(failure);  // after stop() it is how the coroutine was unwound
+    if (failure && !outcome)
+      std::rethrow_exception(failure);  // after stop() it is how the coroutine was unwound
     if (!outcome) outcome = std::move(result);
     context.stop();
   };
@@ -152,8 +153,10 @@ OutputQueue::OutputQueue(Loop& loop) : state_(std::make_shared<State>()) {
 Awaitable<void> OutputQueue::write_all(std::shared_ptr<State> state, BlockingPool& pool) {
   while (true) {
     while (state->waiting.empty()) co_await state->pushed.wait();
-    const auto* next = &state->waiting.front();  // pointers into a deque stay valid while others push
-    auto wrote = co_await run_blocking(pool, [next] { return write_fully(next->first, next->second); });
+    const auto* next =
+        &state->waiting.front();  // pointers into a deque stay valid while others push
+    auto wrote =
+        co_await run_blocking(pool, [next] { return write_fully(next->first, next->second); });
     if (!wrote) state->failure = wrote.error();
     state->bytes -= state->waiting.front().second.size();
     state->waiting.pop_front();

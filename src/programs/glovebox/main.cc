@@ -33,8 +33,9 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // NOLINT(bugprone-signal-handler)
   try {
     const std::vector<std::string> arguments(argv + 1, argv + argc);
-    return glovebox::cli::run_command_line(arguments, [](const char* name) { return std::getenv(name); },
-                                           glovebox::cli::real_actions(up));
+    return glovebox::cli::run_command_line(
+        arguments, [](const char* name) { return std::getenv(name); },
+        glovebox::cli::real_actions(up));
   } catch (const std::exception& failure) {
     glovebox::cli::print_error({glovebox::Code::kInternal, failure.what(), {}}, false);
     return glovebox::cli::kGlovebox;

@@ -30,7 +30,8 @@ Async<void> lock(int fd, int mode, milliseconds patience, std::string path) {
   const auto deadline = after(patience);
   while (::flock(fd, mode | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) co_return fail_errno(path);
-    if (Clock::now() >= deadline) co_return fail(Code::kTimeout, path + ": another command holds the lock for too long");
+    if (Clock::now() >= deadline)
+      co_return fail(Code::kTimeout, path + ": another command holds the lock for too long");
     co_await sleep_for(kPoll);
   }
   co_return Result<void>();
@@ -48,10 +49,12 @@ Async<void> ready(Target target) {
   co_return Result<void>();
 }
 
-// `glovebox up` as a child in a session of its own, so that this terminal's Ctrl-C does not reach it. -1 with errno.
+// `glovebox up` as a child in a session of its own, so that this terminal's Ctrl-C does not reach
+// it. -1 with errno.
 pid_t spawn_daemon(const std::string& data_dir, int log_fd) {
-  std::array<const char*, 9> argv = {"glovebox", "up", "--data-dir", data_dir.c_str(), "--listen", "127.0.0.1:0",
-                                     "--log-level", "warn", nullptr};
+  std::array<const char*, 9> argv = {"glovebox",       "up",       "--data-dir",
+                                     data_dir.c_str(), "--listen", "127.0.0.1:0",
+                                     "--log-level",    "warn",     nullptr};
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
   sigset_t none;
@@ -102,8 +105,10 @@ bool DaemonLease::is_ours(int pid) const {
 Async<std::unique_ptr<DaemonLease>> DaemonLease::acquire(const Settings& settings) {
   std::unique_ptr<DaemonLease> lease(new DaemonLease());
   auto found = find_target(settings);
-  // A daemon elsewhere, or one of this host that this user may use but whose directory is closed to him.
-  const bool is_foreign = !settings.url.empty() || (found && ::access(settings.data_dir.c_str(), W_OK) != 0);
+  // A daemon elsewhere, or one of this host that this user may use but whose directory is closed to
+  // him.
+  const bool is_foreign =
+      !settings.url.empty() || (found && ::access(settings.data_dir.c_str(), W_OK) != 0);
   if (is_foreign) {
     if (!found) co_return fail(std::move(found).error());
     lease->target_ = std::move(*found);
@@ -114,7 +119,8 @@ Async<std::unique_ptr<DaemonLease>> DaemonLease::acquire(const Settings& setting
     std::filesystem::permissions(settings.data_dir, std::filesystem::perms::owner_all, ec);
   }
   if (ec) {
-    co_return fail(Code::kUnavailable, "no daemon runs, and this user cannot start one on " + settings.data_dir + ": " + ec.message());
+    co_return fail(Code::kUnavailable, "no daemon runs, and this user cannot start one on " +
+                                           settings.data_dir + ": " + ec.message());
   }
   lease->data_dir_ = settings.data_dir;
   const std::string path = settings.data_dir + "/run.lock";
@@ -141,35 +147,44 @@ Async<void> DaemonLease::start(const Settings& settings) {
   while (Clock::now() < deadline) {
     const bool ended = is_gone(child);
     const auto daemon = running_daemon(data_dir_);
-    if (daemon) {  // the child, or one that somebody else started meanwhile and that made the child give up
+    if (daemon) {  // the child, or one that somebody else started meanwhile and that made the child
+                   // give up
       auto found = find_target(settings);
       if (found && co_await ready(*found)) {
         target_ = std::move(*found);
         if (daemon->pid == child) {
           const std::string pid = std::to_string(child);
-          if (::ftruncate(lock_fd_, 0) != 0 || ::pwrite(lock_fd_, pid.data(), pid.size(), 0) < 0) co_return fail_errno(data_dir_ + "/run.lock");
+          if (::ftruncate(lock_fd_, 0) != 0 || ::pwrite(lock_fd_, pid.data(), pid.size(), 0) < 0)
+            co_return fail_errno(data_dir_ + "/run.lock");
         }
         co_return Result<void>();
       }
     } else if (ended) {
-      co_return fail(Code::kUnavailable, "no daemon runs, and one for this command did not start:\n" + log_tail(log.get()));
+      co_return fail(
+          Code::kUnavailable,
+          "no daemon runs, and one for this command did not start:\n" + log_tail(log.get()));
     }
     co_await sleep_for(kPoll);
   }
   if (!is_gone(child)) ::kill(child, SIGTERM);
-  co_return fail(Code::kUnavailable, "a daemon for this command was not ready in time:\n" + log_tail(log.get()));
+  co_return fail(Code::kUnavailable,
+                 "a daemon for this command was not ready in time:\n" + log_tail(log.get()));
 }
 
 Async<void> DaemonLease::release() {
-  if (lock_fd_ < 0 || ::flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) co_return Result<void>();  // others use it and will stop it
+  if (lock_fd_ < 0 || ::flock(lock_fd_, LOCK_EX | LOCK_NB) != 0)
+    co_return Result<void>();  // others use it and will stop it
   const auto daemon = running_daemon(data_dir_);
   if (!daemon || !is_ours(daemon->pid)) co_return Result<void>();
   const auto busy = co_await has_live_sandboxes(target_);
-  if (!busy || *busy) co_return Result<void>();  // sandboxes that were made to stay need their daemon
+  if (!busy || *busy)
+    co_return Result<void>();  // sandboxes that were made to stay need their daemon
   ::kill(daemon->pid, SIGTERM);
   const auto deadline = after(kStopTime);
   while (!is_gone(daemon->pid)) {
-    if (Clock::now() >= deadline) co_return fail(Code::kTimeout, "the daemon of this command does not stop (pid " + std::to_string(daemon->pid) + ")");
+    if (Clock::now() >= deadline)
+      co_return fail(Code::kTimeout, "the daemon of this command does not stop (pid " +
+                                         std::to_string(daemon->pid) + ")");
     co_await sleep_for(kPoll);
   }
   co_return Result<void>();

@@ -9,11 +9,13 @@
 
 namespace glovebox::cli {
 
-// A daemon for as long as somebody needs it: `run` and `shell` work on a host where none was started. All of them that use one data
-// directory share it; the last one stops it, unless sandboxes of others still live in it.
+// A daemon for as long as somebody needs it: `run` and `shell` work on a host where none was
+// started. All of them that use one data directory share it; the last one stops it, unless
+// sandboxes of others still live in it.
 class DaemonLease {
  public:
-  // The daemon the settings point at, or a new `glovebox up` on a free port with the same data directory.
+  // The daemon the settings point at, or a new `glovebox up` on a free port with the same data
+  // directory.
   static Async<std::unique_ptr<DaemonLease>> acquire(const Settings& settings);
   ~DaemonLease();
 
@@ -28,7 +30,8 @@ class DaemonLease {
 
   Target target_;
   std::string data_dir_;
-  int lock_fd_ = -1;  // <data_dir>/run.lock, shared while in use; holds the pid of the daemon that a `run` has started
+  int lock_fd_ = -1;  // <data_dir>/run.lock, shared while in use; holds the pid of the daemon that
+                      // a `run` has started
 };
 
 }  // namespace glovebox::cli

@@ -17,7 +17,8 @@ namespace {
 constexpr auto kRedrawEvery = std::chrono::milliseconds(100);
 
 int percent(const image::Progress& progress) {
-  return static_cast<int>(100.0 * static_cast<double>(std::min(progress.done, progress.total)) / static_cast<double>(progress.total));
+  return static_cast<int>(100.0 * static_cast<double>(std::min(progress.done, progress.total)) /
+                          static_cast<double>(progress.total));
 }
 
 // The first `columns` characters.
@@ -32,7 +33,8 @@ std::string cut(const std::string& text, size_t columns) {
 std::string progress_text(const image::Progress& progress) {
   std::string out = printable(progress.phase);
   if (progress.total > 0) {
-    out += "  " + std::to_string(percent(progress)) + "%  " + human_bytes(progress.done) + " of " + human_bytes(progress.total);
+    out += "  " + std::to_string(percent(progress)) + "%  " + human_bytes(progress.done) + " of " +
+           human_bytes(progress.total);
   } else if (progress.done > 0) {
     out += "  " + human_bytes(progress.done);
   }

@@ -8,10 +8,12 @@
 
 namespace glovebox::cli {
 
-// "download   61%  73.2 MiB of 120.0 MiB   about 12.0s left   libc6": the line without control characters.
+// "download   61%  73.2 MiB of 120.0 MiB   about 12.0s left   libc6": the line without control
+// characters.
 std::string progress_text(const image::Progress& progress);
 
-// Shows the progress of a long piece of work: one line that changes on a terminal; else a line for each phase and each tenth of it.
+// Shows the progress of a long piece of work: one line that changes on a terminal; else a line for
+// each phase and each tenth of it.
 class ProgressLine {
  public:
   explicit ProgressLine(int fd);

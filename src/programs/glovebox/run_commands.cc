@@ -46,7 +46,9 @@ bj::value exec_body(const ExecOptions& options, StdinMode stdin_mode) {
   if (options.tty) {
     const WindowSize size = window_size(STDIN_FILENO);
     const char* term = std::getenv("TERM");
-    body["pty"] = {{"cols", size.cols}, {"rows", size.rows}, {"term", term == nullptr ? "xterm-256color" : term}};
+    body["pty"] = {{"cols", size.cols},
+                   {"rows", size.rows},
+                   {"term", term == nullptr ? "xterm-256color" : term}};
   }
   return body;
 }
@@ -56,10 +58,13 @@ void explain(const bj::value& execution) {
   const std::string type = text(execution, "outcome.type");
   const std::string message = text(execution, "outcome.message");
   if (type == "timed_out") print_note("the command ran into its timeout and was killed");
-  if (type == "oom_killed") print_note("the command was killed because the sandbox ran out of memory");
+  if (type == "oom_killed")
+    print_note("the command was killed because the sandbox ran out of memory");
   if (type == "killed_by_caller") print_note("the command was killed through the API");
-  if (type == "sandbox_ended") print_note("the sandbox ended under the command" + (message.empty() ? "" : ": " + message));
-  if (type == "interrupted") print_note("how the command ended is not known" + (message.empty() ? "" : ": " + message));
+  if (type == "sandbox_ended")
+    print_note("the sandbox ended under the command" + (message.empty() ? "" : ": " + message));
+  if (type == "interrupted")
+    print_note("how the command ended is not known" + (message.empty() ? "" : ": " + message));
   if (flag(execution, "output.truncated")) print_note("not all of the output was kept");
 }
 
@@ -72,24 +77,29 @@ struct Collected {
   }
   void put_into(bj::value& execution) const {
     if (!execution.is_object()) return;
-    for (const auto& [name, kept] : {std::pair("stdout", &stdout_bytes), std::pair("stderr", &stderr_bytes)}) {
+    for (const auto& [name, kept] :
+         {std::pair("stdout", &stdout_bytes), std::pair("stderr", &stderr_bytes)}) {
       execution.get_object()[name] = utf8_lossy(*kept);
-      if (!is_utf8(*kept)) execution.get_object()[std::string(name) + "_b64"] = base64_encode(*kept);
+      if (!is_utf8(*kept))
+        execution.get_object()[std::string(name) + "_b64"] = base64_encode(*kept);
     }
   }
 };
 
-// While something is made that only we will take away again, signals wait; a second one ends the program at once.
+// While something is made that only we will take away again, signals wait; a second one ends the
+// program at once.
 void hold_signals(Loop& loop) {
   loop.on_signal = [&loop](int signal) {
     if (signal != SIGWINCH && loop.pending_signals > 1) loop.stop(kSignalBase + signal);
   };
 }
 
-// What this program's signals mean while a command runs: two go to the command (one that came before included), a third kills it.
+// What this program's signals mean while a command runs: two go to the command (one that came
+// before included), a third kills it.
 class SignalPolicy {
  public:
-  SignalPolicy(Loop& loop, std::shared_ptr<ExecutionStream> stream, bool is_terminal) : loop_(loop) {
+  SignalPolicy(Loop& loop, std::shared_ptr<ExecutionStream> stream, bool is_terminal)
+      : loop_(loop) {
     if (loop.pending_signals > 0) stream->signal(loop.last_signal);
     loop.on_signal = [this, stream, is_terminal](int signal) {
       if (signal == SIGWINCH) {
@@ -112,16 +122,15 @@ class SignalPolicy {
 
  private:
   void kill(std::shared_ptr<ExecutionStream> stream) {
-    spawn(loop_.executor, "kill", [](auto killed) -> Awaitable<void> {
-      (void)co_await killed->kill();
-    }(std::move(stream)));
+    spawn(loop_.executor, "kill",
+          [](auto killed) -> Awaitable<void> { (void)co_await killed->kill(); }(std::move(stream)));
   }
   Loop& loop_;
 };
 
 // Follows a started execution to its end and returns it; standard input is forwarded.
-Async<bj::value> attend(Loop& loop, std::shared_ptr<ExecutionStream> stream, const ExecOptions& options, StdinMode stdin_mode,
-                        OutputSink sink) {
+Async<bj::value> attend(Loop& loop, std::shared_ptr<ExecutionStream> stream,
+                        const ExecOptions& options, StdinMode stdin_mode, OutputSink sink) {
   const bool is_terminal = options.tty && stdin_mode == StdinMode::kTerminal;
   const SignalPolicy policy(loop, stream, is_terminal);
   std::optional<RawMode> raw;
@@ -131,7 +140,8 @@ Async<bj::value> attend(Loop& loop, std::shared_ptr<ExecutionStream> stream, con
 }
 
 // Runs one command in a sandbox with this program's streams, and returns the exit status.
-Async<int> execute(Loop& loop, const ApiClient& api, const Settings& settings, ExecOptions options, StdinMode stdin_mode) {
+Async<int> execute(Loop& loop, const ApiClient& api, const Settings& settings, ExecOptions options,
+                   StdinMode stdin_mode) {
   const std::string path = "/v1/sandboxes/" + http::percent_encode(options.sandbox) + "/executions";
   hold_signals(loop);
   GB_CO_TRY(const auto started, co_await api.call("POST", path, exec_body(options, stdin_mode)));
@@ -143,7 +153,8 @@ Async<int> execute(Loop& loop, const ApiClient& api, const Settings& settings, E
   OutputQueue output(loop);
   Collected collected;
   OutputSink sink = [&](int number, std::string data) -> Async<void> {
-    if (!settings.json) co_return co_await output.push(number == 2 ? STDERR_FILENO : STDOUT_FILENO, std::move(data));
+    if (!settings.json)
+      co_return co_await output.push(number == 2 ? STDERR_FILENO : STDOUT_FILENO, std::move(data));
     collected.add(number, data);
     co_return Result<void>();
   };
@@ -176,7 +187,8 @@ Awaitable<void> renew(const ApiClient api, std::string path) {
 using InSandbox = std::function<Async<int>(const ApiClient&, std::string id)>;
 
 // Makes a sandbox, does `work` in it and kills it, whatever became of the work.
-Async<int> make_work_kill(Loop& loop, const ApiClient& api, const RunOptions& options, InSandbox work) {
+Async<int> make_work_kill(Loop& loop, const ApiClient& api, const RunOptions& options,
+                          InSandbox work) {
   CreateOptions create = options.create;
   const bool renews = !create.lifetime && !options.keep;
   if (renews) create.lifetime = std::to_string(kLease.count()) + "ms";
@@ -191,18 +203,21 @@ Async<int> make_work_kill(Loop& loop, const ApiClient& api, const RunOptions& op
     co_return result;
   }
   auto killed = co_await api.call("DELETE", path);
-  if (!killed && result && killed.error().code != Code::kSandboxNotFound) co_return fail(std::move(killed).error());
+  if (!killed && result && killed.error().code != Code::kSandboxNotFound)
+    co_return fail(std::move(killed).error());
   co_return result;
 }
 
 // The same, with a daemon of its own when none runs.
-Async<int> in_new_sandbox(Loop& loop, const Settings& settings, const RunOptions& options, InSandbox work) {
+Async<int> in_new_sandbox(Loop& loop, const Settings& settings, const RunOptions& options,
+                          InSandbox work) {
   hold_signals(loop);
   GB_CO_TRY(auto lease, co_await DaemonLease::acquire(settings));
   auto api = ApiClient::make(lease->target().url, lease->target().key);
   if (!api) co_return fail(std::move(api).error());
   Result<int> result = kSignalBase + loop.last_signal;
-  if (loop.pending_signals == 0) result = co_await make_work_kill(loop, *api, options, std::move(work));
+  if (loop.pending_signals == 0)
+    result = co_await make_work_kill(loop, *api, options, std::move(work));
   auto released = co_await lease->release();
   if (!released) print_error(released.error(), settings.json);
   co_return result;
@@ -210,7 +225,8 @@ Async<int> in_new_sandbox(Loop& loop, const Settings& settings, const RunOptions
 
 // A login shell: bash where there is one.
 std::vector<std::string> shell_argv() {
-  return {"/bin/sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash -l; else exec sh -l; fi"};
+  return {"/bin/sh", "-c",
+          "if command -v bash >/dev/null 2>&1; then exec bash -l; else exec sh -l; fi"};
 }
 
 // One page of output to the standard streams, or as JSON lines.
@@ -219,7 +235,8 @@ Async<void> show_chunks(OutputQueue& output, const bj::value& page, bool as_json
     if (as_json) {
       GB_CO_TRYV(co_await output.push(STDOUT_FILENO, json::to_text(chunk) + "\n"));
     } else if (field(chunk, "dropped_bytes") != nullptr) {
-      print_note(std::to_string(number(chunk, "dropped_bytes")) + " bytes of " + text(chunk, "stream") + " were not kept");
+      print_note(std::to_string(number(chunk, "dropped_bytes")) + " bytes of " +
+                 text(chunk, "stream") + " were not kept");
     } else {
       const int fd = text(chunk, "stream") == "stderr" ? STDERR_FILENO : STDOUT_FILENO;
       GB_CO_TRYV(co_await output.push(fd, bytes(chunk, "data")));
@@ -228,12 +245,15 @@ Async<void> show_chunks(OutputQueue& output, const bj::value& page, bool as_json
   co_return Result<void>();
 }
 
-Async<void> show_logs(OutputQueue& output, const ApiClient& api, const LogsOptions& options, bool as_json) {
-  const std::string path = "/v1/sandboxes/" + http::percent_encode(options.sandbox) + "/executions/" +
-                           http::percent_encode(options.execution) + "/output?format=json";
+Async<void> show_logs(OutputQueue& output, const ApiClient& api, const LogsOptions& options,
+                      bool as_json) {
+  const std::string path = "/v1/sandboxes/" + http::percent_encode(options.sandbox) +
+                           "/executions/" + http::percent_encode(options.execution) +
+                           "/output?format=json";
   int64_t cursor = static_cast<int64_t>(options.since_cursor);
   while (true) {
-    const std::string query = "&cursor=" + std::to_string(cursor) + (options.follow ? "&wait_ms=30000" : "");
+    const std::string query =
+        "&cursor=" + std::to_string(cursor) + (options.follow ? "&wait_ms=30000" : "");
     GB_CO_TRY(const auto page, co_await api.call("GET", path + query));
     GB_CO_TRYV(co_await show_chunks(output, page, as_json));
     const bool is_empty = items(page, "chunks").empty();
@@ -246,25 +266,31 @@ Async<void> show_logs(OutputQueue& output, const ApiClient& api, const LogsOptio
 }  // namespace
 
 int command_run(const Settings& settings, const RunOptions& options) {
-  const StdinMode stdin_mode = choose_stdin(STDIN_FILENO, options.exec.interactive || options.exec.tty, true);
+  const StdinMode stdin_mode =
+      choose_stdin(STDIN_FILENO, options.exec.interactive || options.exec.tty, true);
   return conclude(settings, run_loop([&](Loop& loop) -> Async<int> {
-    return in_new_sandbox(loop, settings, options, [&](const ApiClient& api, std::string id) -> Async<int> {
-      ExecOptions exec = options.exec;
-      exec.sandbox = std::move(id);
-      return execute(loop, api, settings, std::move(exec), stdin_mode);
-    });
-  }));
+                    return in_new_sandbox(loop, settings, options,
+                                          [&](const ApiClient& api, std::string id) -> Async<int> {
+                                            ExecOptions exec = options.exec;
+                                            exec.sandbox = std::move(id);
+                                            return execute(loop, api, settings, std::move(exec),
+                                                           stdin_mode);
+                                          });
+                  }));
 }
 
 int command_exec(const Settings& settings, const ExecOptions& options) {
   const bool wanted = !options.detach && (options.interactive || options.tty);
   const StdinMode stdin_mode = choose_stdin(STDIN_FILENO, wanted, false);
-  return with_api(settings, [&](Loop& loop, const ApiClient& api) { return execute(loop, api, settings, options, stdin_mode); });
+  return with_api(settings, [&](Loop& loop, const ApiClient& api) {
+    return execute(loop, api, settings, options, stdin_mode);
+  });
 }
 
 int command_shell(const Settings& settings, const RunOptions& options) {
   if (::isatty(STDIN_FILENO) != 1) {
-    return conclude(settings, fail(Code::kInvalidArgument, "`shell` needs a terminal; use `run` or `exec` in scripts"));
+    return conclude(settings, fail(Code::kInvalidArgument,
+                                   "`shell` needs a terminal; use `run` or `exec` in scripts"));
   }
   ExecOptions exec = options.exec;
   exec.tty = true;
@@ -272,14 +298,18 @@ int command_shell(const Settings& settings, const RunOptions& options) {
   Settings plain = settings;
   plain.json = false;
   if (!exec.sandbox.empty()) {
-    return with_api(plain, [&](Loop& loop, const ApiClient& api) { return execute(loop, api, plain, exec, StdinMode::kTerminal); });
-  }
-  return conclude(plain, run_loop([&](Loop& loop) -> Async<int> {
-    return in_new_sandbox(loop, plain, options, [&](const ApiClient& api, std::string id) -> Async<int> {
-      exec.sandbox = std::move(id);
+    return with_api(plain, [&](Loop& loop, const ApiClient& api) {
       return execute(loop, api, plain, exec, StdinMode::kTerminal);
     });
-  }));
+  }
+  return conclude(plain, run_loop([&](Loop& loop) -> Async<int> {
+                    return in_new_sandbox(loop, plain, options,
+                                          [&](const ApiClient& api, std::string id) -> Async<int> {
+                                            exec.sandbox = std::move(id);
+                                            return execute(loop, api, plain, exec,
+                                                           StdinMode::kTerminal);
+                                          });
+                  }));
 }
 
 int command_logs(const Settings& settings, const LogsOptions& options) {

@@ -26,7 +26,9 @@ bj::object to_object(const StringMap& map) {
   return out;
 }
 
-std::string path_of(const std::string& sandbox) { return "/v1/sandboxes/" + http::percent_encode(sandbox); }
+std::string path_of(const std::string& sandbox) {
+  return "/v1/sandboxes/" + http::percent_encode(sandbox);
+}
 
 std::string human_number(double value) {
   char text[32];
@@ -34,7 +36,9 @@ std::string human_number(double value) {
   return text;
 }
 
-std::string human_mb(int64_t mb) { return human_bytes(static_cast<uint64_t>(mb) << 20); }
+std::string human_mb(int64_t mb) {
+  return human_bytes(static_cast<uint64_t>(mb) << 20);
+}
 
 std::string expiry(const bj::value& sandbox, WallTime now) {
   const std::string at = text(sandbox, "expires_at");
@@ -42,14 +46,16 @@ std::string expiry(const bj::value& sandbox, WallTime now) {
 }
 
 std::string render_list(const bj::array& sandboxes) {
-  Table table({"ID", "STATE", "RUNTIME", "TEMPLATE", "CPUS", "MEMORY", "RUNNING", "AGE", "EXPIRES"});
+  Table table(
+      {"ID", "STATE", "RUNTIME", "TEMPLATE", "CPUS", "MEMORY", "RUNNING", "AGE", "EXPIRES"});
   const WallTime now = std::chrono::system_clock::now();
   for (const bj::value& s : sandboxes) {
     const std::string ended = text(s, "ended.reason");
-    table.add({text(s, "id"), text(s, "state") + (ended.empty() ? "" : " (" + ended + ")"), text(s, "runtime"), text(s, "template.name"),
-               human_number(real(s, "limits.cpus")), human_mb(number(s, "limits.memory_mb")),
-               std::to_string(number(s, "running_executions")), human_age(text(s, "created_at"), now),
-               ended.empty() ? expiry(s, now) : "-"});
+    table.add({text(s, "id"), text(s, "state") + (ended.empty() ? "" : " (" + ended + ")"),
+               text(s, "runtime"), text(s, "template.name"), human_number(real(s, "limits.cpus")),
+               human_mb(number(s, "limits.memory_mb")),
+               std::to_string(number(s, "running_executions")),
+               human_age(text(s, "created_at"), now), ended.empty() ? expiry(s, now) : "-"});
   }
   return table.render(colours_on(STDOUT_FILENO));
 }
@@ -70,37 +76,45 @@ std::string render_info(const bj::value& s, const bj::value& stats) {
       {"state", text(s, "state") + (flag(s, "frozen") ? " (frozen: the next call wakes it)" : "")},
       {"runtime", text(s, "runtime")},
       {"template", text(s, "template.name") + "@" + text(s, "template.version").substr(0, 12)},
-      {"created", text(s, "created_at") + " (" + human_age(text(s, "created_at"), now) + " ago, ready after " +
+      {"created", text(s, "created_at") + " (" + human_age(text(s, "created_at"), now) +
+                      " ago, ready after " +
                       human_duration(std::chrono::milliseconds(number(s, "ready_ms"))) + ")"},
       {"expires", expiry(s, now)},
-      {"limits", human_number(real(s, "limits.cpus")) + " CPUs, " + human_mb(number(s, "limits.memory_mb")) + " memory, " +
-                     human_mb(number(s, "limits.disk_mb")) + " disk, " + std::to_string(number(s, "limits.processes")) + " processes"},
+      {"limits", human_number(real(s, "limits.cpus")) + " CPUs, " +
+                     human_mb(number(s, "limits.memory_mb")) + " memory, " +
+                     human_mb(number(s, "limits.disk_mb")) + " disk, " +
+                     std::to_string(number(s, "limits.processes")) + " processes"},
       {"user", text(s, "user")},
       {"workdir", text(s, "workdir")},
       {"network", "egress " + text(s, "network.egress")},
       {"running", std::to_string(number(s, "running_executions"))}};
   const auto* metadata = field(s, "metadata");
-  if (metadata != nullptr && !pairs_text(*metadata).empty()) rows.emplace_back("metadata", pairs_text(*metadata));
+  if (metadata != nullptr && !pairs_text(*metadata).empty())
+    rows.emplace_back("metadata", pairs_text(*metadata));
   if (field(s, "ended") != nullptr) {
-    rows.emplace_back("ended", text(s, "ended.at") + ": " + text(s, "ended.reason") + ". " + text(s, "ended.message"));
+    rows.emplace_back("ended", text(s, "ended.at") + ": " + text(s, "ended.reason") + ". " +
+                                   text(s, "ended.message"));
   }
   if (stats.is_object()) {
-    rows.emplace_back("usage", human_duration(std::chrono::milliseconds(number(stats, "cpu_ms"))) + " CPU, " +
-                                   human_bytes(static_cast<uint64_t>(number(stats, "memory_bytes"))) + " memory, " +
-                                   human_bytes(static_cast<uint64_t>(number(stats, "disk_bytes"))) + " disk, " +
-                                   std::to_string(number(stats, "processes")) + " processes");
+    rows.emplace_back(
+        "usage", human_duration(std::chrono::milliseconds(number(stats, "cpu_ms"))) + " CPU, " +
+                     human_bytes(static_cast<uint64_t>(number(stats, "memory_bytes"))) +
+                     " memory, " + human_bytes(static_cast<uint64_t>(number(stats, "disk_bytes"))) +
+                     " disk, " + std::to_string(number(stats, "processes")) + " processes");
   }
   return render_fields(rows, colours_on(STDOUT_FILENO));
 }
 
 // Ends one; false when that failed, which has been reported.
-Async<bool> kill_one(const ApiClient& api, const Settings& settings, std::string id, bj::array& killed) {
+Async<bool> kill_one(const ApiClient& api, const Settings& settings, std::string id,
+                     bj::array& killed) {
   auto ended = co_await api.call("DELETE", path_of(id));
   if (!ended) {
     print_error(ended.error(), settings.json);
     co_return false;
   }
-  if (!settings.json) print(printable(id) + (flag(*ended, "already_ended") ? " (had ended already)" : "") + "\n");
+  if (!settings.json)
+    print(printable(id) + (flag(*ended, "already_ended") ? " (had ended already)" : "") + "\n");
   killed.push_back(std::move(*ended));
   co_return true;
 }
@@ -113,7 +127,8 @@ int conclude(const Settings& settings, const Result<int>& result) {
   return exit_code(result.error());
 }
 
-int with_api(const Settings& settings, const std::function<Async<int>(Loop&, const ApiClient&)>& work) {
+int with_api(const Settings& settings,
+             const std::function<Async<int>(Loop&, const ApiClient&)>& work) {
   const auto target = find_target(settings);
   if (!target) return conclude(settings, fail(target.error()));
   const auto api = ApiClient::make(target->url, target->key);
@@ -142,7 +157,8 @@ bj::value create_body(const CreateOptions& options) {
   if (options.disk) limits["disk_mb"] = parse_size_mb(*options.disk).value();
   if (!limits.empty()) body["limits"] = limits;
   if (!options.env.empty()) body["env"] = to_object(parse_pairs(options.env, true).value());
-  if (!options.metadata.empty()) body["metadata"] = to_object(parse_pairs(options.metadata, false).value());
+  if (!options.metadata.empty())
+    body["metadata"] = to_object(parse_pairs(options.metadata, false).value());
   return body;
 }
 
@@ -226,14 +242,16 @@ int command_kill(const Settings& settings, const KillOptions& options) {
 
 int command_copy(const Settings& settings, const CopyOptions& options) {
   return with_api(settings, [&](Loop& loop, const ApiClient& api) -> Async<int> {
-    GB_CO_TRY(const auto done, co_await copy(loop, api, parse_place(options.from), parse_place(options.to), options.user));
+    GB_CO_TRY(const auto done, co_await copy(loop, api, parse_place(options.from),
+                                             parse_place(options.to), options.user));
     bj::array left_out;
     for (const std::string& entry : done.left_out) {
       if (settings.json) left_out.emplace_back(utf8_lossy(entry));
       if (!settings.json) print_note("left out: " + entry);
     }
     // With "-" as target standard output holds the file.
-    if (settings.json && options.to != "-") print_json(bj::object{{"bytes", done.bytes}, {"left_out", std::move(left_out)}});
+    if (settings.json && options.to != "-")
+      print_json(bj::object{{"bytes", done.bytes}, {"left_out", std::move(left_out)}});
     co_return done.left_out.empty() ? kOk : kGlovebox;
   });
 }

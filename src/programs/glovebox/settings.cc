@@ -16,7 +16,8 @@
 namespace glovebox::cli {
 namespace {
 
-std::string choose(const std::optional<std::string>& option, const Environment& environment, const char* name) {
+std::string choose(const std::optional<std::string>& option, const Environment& environment,
+                   const char* name) {
   if (option) return *option;
   const char* value = environment(name);
   return value == nullptr ? "" : value;
@@ -27,7 +28,8 @@ std::optional<std::string> read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return std::nullopt;
   std::string text{std::istreambuf_iterator<char>(file), {}};
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.pop_back();
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' '))
+    text.pop_back();
   return text;
 }
 
@@ -35,7 +37,8 @@ Result<std::string> admin_key(const std::string& data_dir) {
   const std::string path = data_dir + "/admin.key";
   auto key = read_text(path);
   if (key && !key->empty()) return *key;
-  return fail(Code::kUnauthenticated, "no key: give --key, set GLOVEBOX_API_KEY, or let this user read " + path);
+  return fail(Code::kUnauthenticated,
+              "no key: give --key, set GLOVEBOX_API_KEY, or let this user read " + path);
 }
 
 // A dotted address, not a name that begins like one.
@@ -80,7 +83,8 @@ Result<Target> find_target(const Settings& settings) {
   if (!settings.url.empty()) {
     if (!settings.key.empty()) return Target{settings.url, settings.key};
     if (!is_local_url(settings.url)) {
-      return fail(Code::kUnauthenticated, "no key for " + settings.url + ": give --key or set GLOVEBOX_API_KEY");
+      return fail(Code::kUnauthenticated,
+                  "no key for " + settings.url + ": give --key or set GLOVEBOX_API_KEY");
     }
     GB_TRY(auto key, admin_key(settings.data_dir));
     return Target{settings.url, std::move(key)};

@@ -25,20 +25,28 @@ struct Variables {
 
 class DataDir : public testing::Test {
  protected:
-  DataDir() : path_(fs::temp_directory_path() / ("glovebox-settings-" + std::to_string(::getpid()))) { fs::create_directories(path_); }
+  DataDir()
+      : path_(fs::temp_directory_path() / ("glovebox-settings-" + std::to_string(::getpid()))) {
+    fs::create_directories(path_);
+  }
   ~DataDir() override { fs::remove_all(path_); }
-  void write(const std::string& name, const std::string& content) { std::ofstream(path_ / name) << content; }
+  void write(const std::string& name, const std::string& content) {
+    std::ofstream(path_ / name) << content;
+  }
   Settings settings() const { return {"", "", path_.string(), false}; }
   const fs::path path_;
 };
 
 TEST(SettingsResolution, OptionsGoBeforeEnvironmentBeforeDefaults) {
-  Variables variables{{{"GLOVEBOX_API_URL", "http://env:1"}, {"GLOVEBOX_API_KEY", "env"}, {"GLOVEBOX_DATA_DIR", "/env/data/"}}};
+  Variables variables{{{"GLOVEBOX_API_URL", "http://env:1"},
+                       {"GLOVEBOX_API_KEY", "env"},
+                       {"GLOVEBOX_DATA_DIR", "/env/data/"}}};
   const Settings from_environment = resolve_settings({}, variables.environment());
   EXPECT_EQ(from_environment.url, "http://env:1");
   EXPECT_EQ(from_environment.key, "env");
   EXPECT_EQ(from_environment.data_dir, "/env/data");
-  const Settings from_options = resolve_settings({"http://option:1", "option", "/option", true}, variables.environment());
+  const Settings from_options =
+      resolve_settings({"http://option:1", "option", "/option", true}, variables.environment());
   EXPECT_EQ(from_options.url, "http://option:1");
   EXPECT_EQ(from_options.key, "option");
   EXPECT_EQ(from_options.data_dir, "/option");
@@ -54,7 +62,8 @@ TEST(SettingsResolution, EmptyVariablesCountAsNotSet) {
 }
 
 TEST_F(DataDir, PointsAtItsRunningDaemonWithTheAdminKey) {
-  write("daemon.json", R"({"url":"http://127.0.0.1:4242","pid":)" + std::to_string(::getpid()) + "}");
+  write("daemon.json",
+        R"({"url":"http://127.0.0.1:4242","pid":)" + std::to_string(::getpid()) + "}");
   write("admin.key", "secret\n");
   const auto target = find_target(settings());
   ASSERT_TRUE(target);
@@ -85,17 +94,20 @@ TEST_F(DataDir, TheAdminKeyDoesNotLeaveThisHost) {
 }
 
 TEST_F(DataDir, BrokenDaemonFilesAreNoDaemon) {
-  for (const char* content : {"", "{", "[]", "{}", R"({"url":"x"})", R"({"url":"x","pid":0})", R"({"url":"x","pid":"1"})"}) {
+  for (const char* content : {"", "{", "[]", "{}", R"({"url":"x"})", R"({"url":"x","pid":0})",
+                              R"({"url":"x","pid":"1"})"}) {
     write("daemon.json", content);
     EXPECT_FALSE(running_daemon(path_.string())) << content;
   }
 }
 
 TEST(SettingsUrl, KnowsWhatIsLocal) {
-  for (const char* url : {"http://127.0.0.1:7070", "http://127.9.9.9", "http://localhost:1", "http://[::1]:7070", "unix:/run/x.sock"}) {
+  for (const char* url : {"http://127.0.0.1:7070", "http://127.9.9.9", "http://localhost:1",
+                          "http://[::1]:7070", "unix:/run/x.sock"}) {
     EXPECT_TRUE(is_local_url(url)) << url;
   }
-  for (const char* url : {"http://127.0.0.1.example.com", "http://10.0.0.1", "http://localhost.example.com", "ftp://x", ""}) {
+  for (const char* url : {"http://127.0.0.1.example.com", "http://10.0.0.1",
+                          "http://localhost.example.com", "ftp://x", ""}) {
     EXPECT_FALSE(is_local_url(url)) << url;
   }
 }

@@ -13,7 +13,9 @@
 namespace glovebox::cli {
 namespace {
 
-bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
+bool is_continuation(char c) {
+  return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
+}
 
 std::string escaped(unsigned byte) {
   char text[8];
@@ -33,7 +35,8 @@ std::string printable(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < utf8.size(); ++i) {
     const auto byte = static_cast<unsigned char>(utf8[i]);
-    const bool is_c1 = byte == 0xc2 && i + 1 < utf8.size() && static_cast<unsigned char>(utf8[i + 1]) < 0xa0;
+    const bool is_c1 =
+        byte == 0xc2 && i + 1 < utf8.size() && static_cast<unsigned char>(utf8[i + 1]) < 0xa0;
     if (is_c1) {
       out += escaped(static_cast<unsigned char>(utf8[++i]));
     } else if (byte < 0x20 || byte == 0x7f) {
@@ -46,7 +49,8 @@ std::string printable(std::string_view text) {
 }
 
 size_t display_width(std::string_view utf8) {
-  return static_cast<size_t>(std::count_if(utf8.begin(), utf8.end(), [](char c) { return !is_continuation(c); }));
+  return static_cast<size_t>(
+      std::count_if(utf8.begin(), utf8.end(), [](char c) { return !is_continuation(c); }));
 }
 
 void Table::add(std::vector<std::string> cells) {
@@ -64,7 +68,8 @@ std::string Table::render(bool bold_header) const {
   }
   const auto line = [&](const std::vector<std::string>& cells) {
     std::string text;
-    for (size_t column = 0; column < cells.size(); ++column) text += pad(cells[column], widths[column]) + "  ";
+    for (size_t column = 0; column < cells.size(); ++column)
+      text += pad(cells[column], widths[column]) + "  ";
     text.erase(text.find_last_not_of(' ') + 1);
     return text;
   };
@@ -73,7 +78,8 @@ std::string Table::render(bool bold_header) const {
   return out;
 }
 
-std::string render_fields(const std::vector<std::pair<std::string, std::string>>& fields, bool bold_names) {
+std::string render_fields(const std::vector<std::pair<std::string, std::string>>& fields,
+                          bool bold_names) {
   size_t width = 0;
   for (const auto& [name, value] : fields) width = std::max(width, display_width(name));
   std::string out;

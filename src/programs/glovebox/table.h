@@ -5,10 +5,12 @@
 #include <string_view>
 #include <vector>
 
-// Text for people. Strings that come from a sandbox or a caller never reach a terminal with control characters in them.
+// Text for people. Strings that come from a sandbox or a caller never reach a terminal with control
+// characters in them.
 namespace glovebox::cli {
 
-// The text on one line: control characters (C0, C1, DEL) become \xNN, bytes that are not UTF-8 U+FFFD.
+// The text on one line: control characters (C0, C1, DEL) become \xNN, bytes that are not UTF-8
+// U+FFFD.
 std::string printable(std::string_view text);
 
 // Columns of a terminal that the text takes; one per character.
@@ -29,7 +31,8 @@ class Table {
 };
 
 // "NAME   value" lines with the names aligned.
-std::string render_fields(const std::vector<std::pair<std::string, std::string>>& fields, bool bold_names);
+std::string render_fields(const std::vector<std::pair<std::string, std::string>>& fields,
+                          bool bold_names);
 
 enum class Colour { kNone, kRed, kGreen, kYellow, kBold };
 std::string coloured(std::string_view text, Colour colour, bool enabled);

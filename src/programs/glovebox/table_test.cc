@@ -30,13 +30,17 @@ TEST(Table, WritesNoTerminalCodesUnlessAsked) {
 
 TEST(Table, ShowsControlCharactersInsteadOfSendingThem) {
   EXPECT_EQ(printable("a\033[31mb\n\r\x7f"), "a\\x1b[31mb\\x0a\\x0d\\x7f");
-  EXPECT_EQ(printable("\xc2\x9b" "31m"), "\\x9b" "31m");  // CSI as one C1 character
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "31m"),
+            "\\x9b"
+            "31m");  // CSI as one C1 character
   EXPECT_EQ(printable("\xff"), "\xef\xbf\xbd");
   EXPECT_EQ(printable("größe ✓"), "größe ✓");
 }
 
 TEST(Table, RendersFieldsAligned) {
-  EXPECT_EQ(render_fields({{"id", "x"}, {"longer", "a\nb"}}, false), "id      x\nlonger  a\\x0ab\n");
+  EXPECT_EQ(render_fields({{"id", "x"}, {"longer", "a\nb"}}, false),
+            "id      x\nlonger  a\\x0ab\n");
 }
 
 TEST(Table, ColoursNeedATerminal) {

@@ -37,15 +37,19 @@ bj::value describe(const image::Template& t) {
           {"package_count", t.package_count}};
 }
 
-std::string short_version(const bj::value& t) { return text(t, "version").substr(0, 12); }
-std::string size_of(const bj::value& t) { return human_bytes(static_cast<uint64_t>(number(t, "image_bytes"))); }
+std::string short_version(const bj::value& t) {
+  return text(t, "version").substr(0, 12);
+}
+std::string size_of(const bj::value& t) {
+  return human_bytes(static_cast<uint64_t>(number(t, "image_bytes")));
+}
 
 std::string render_list(const bj::array& templates) {
   Table table({"NAME", "VERSION", "KIND", "SIZE", "PACKAGES", "AGE"});
   const WallTime now = std::chrono::system_clock::now();
   for (const bj::value& t : templates) {
-    table.add({text(t, "name"), short_version(t), text(t, "kind"), size_of(t), std::to_string(number(t, "package_count")),
-               human_age(text(t, "created_at"), now)});
+    table.add({text(t, "name"), short_version(t), text(t, "kind"), size_of(t),
+               std::to_string(number(t, "package_count")), human_age(text(t, "created_at"), now)});
   }
   return table.render(colours_on(STDOUT_FILENO));
 }
@@ -54,7 +58,8 @@ std::string render_one(const bj::value& t) {
   std::string env;
   const auto* values = field(t, "env");
   if (values != nullptr && values->is_object()) {
-    for (const auto& entry : values->get_object()) env += (env.empty() ? "" : " ") + std::string(entry.key()) + "=" + text(*values, entry.key());
+    for (const auto& entry : values->get_object())
+      env += (env.empty() ? "" : " ") + std::string(entry.key()) + "=" + text(*values, entry.key());
   }
   return render_fields({{"name", text(t, "name")},
                         {"version", text(t, "version")},
@@ -68,17 +73,22 @@ std::string render_one(const bj::value& t) {
                        colours_on(STDOUT_FILENO));
 }
 
-// Templates are files of this host: no daemon is needed to make or read them, unless the user points at one elsewhere.
-bool asks_daemon(const Settings& settings) { return !settings.url.empty() || ::access((settings.data_dir + "/templates").c_str(), R_OK) != 0; }
+// Templates are files of this host: no daemon is needed to make or read them, unless the user
+// points at one elsewhere.
+bool asks_daemon(const Settings& settings) {
+  return !settings.url.empty() || ::access((settings.data_dir + "/templates").c_str(), R_OK) != 0;
+}
 
-int report_made(const Settings& settings, const Result<image::Template>& made, ProgressLine& progress) {
+int report_made(const Settings& settings, const Result<image::Template>& made,
+                ProgressLine& progress) {
   progress.finish();
   if (!made) return conclude(settings, fail(made.error()));
   const bj::value description = describe(*made);
   if (settings.json) {
     print_json(description);
   } else {
-    print(text(description, "name") + "@" + short_version(description) + "  " + size_of(description) + "\n");
+    print(text(description, "name") + "@" + short_version(description) + "  " +
+          size_of(description) + "\n");
   }
   return kOk;
 }
@@ -91,20 +101,23 @@ int command_template_build(const Settings& settings, const TemplateOptions& opti
   build.mirror = options.mirror;
   build.refresh = options.refresh;
   ProgressLine progress(STDERR_FILENO);
-  const auto made = templates.build(options.name, build, [&](const image::Progress& p) { progress.show(p); });
+  const auto made =
+      templates.build(options.name, build, [&](const image::Progress& p) { progress.show(p); });
   return report_made(settings, made, progress);
 }
 
 int command_template_import(const Settings& settings, const TemplateOptions& options) {
   image::Templates templates(settings.data_dir);
   ProgressLine progress(STDERR_FILENO);
-  const auto made = templates.import_archive(options.name, options.file, [&](const image::Progress& p) { progress.show(p); });
+  const auto made = templates.import_archive(options.name, options.file,
+                                             [&](const image::Progress& p) { progress.show(p); });
   return report_made(settings, made, progress);
 }
 
 int command_template_list(const Settings& settings) {
   const auto show = [&](const bj::array& templates) {
-    settings.json ? print_json(bj::object{{"templates", templates}}) : print(render_list(templates));
+    settings.json ? print_json(bj::object{{"templates", templates}})
+                  : print(render_list(templates));
     return static_cast<int>(kOk);
   };
   if (asks_daemon(settings)) {
@@ -127,7 +140,8 @@ int command_template_info(const Settings& settings, const std::string& name) {
   };
   if (asks_daemon(settings)) {
     return with_api(settings, [&](Loop&, const ApiClient& api) -> Async<int> {
-      GB_CO_TRY(const auto answer, co_await api.call("GET", "/v1/templates/" + http::percent_encode(name)));
+      GB_CO_TRY(const auto answer,
+                co_await api.call("GET", "/v1/templates/" + http::percent_encode(name)));
       co_return show(answer);
     });
   }
@@ -139,7 +153,8 @@ int command_template_info(const Settings& settings, const std::string& name) {
 // Only the daemon knows which templates sandboxes use.
 int command_template_remove(const Settings& settings, const std::string& name) {
   return with_api(settings, [&](Loop&, const ApiClient& api) -> Async<int> {
-    GB_CO_TRY(const auto answer, co_await api.call("DELETE", "/v1/templates/" + http::percent_encode(name)));
+    GB_CO_TRY(const auto answer,
+              co_await api.call("DELETE", "/v1/templates/" + http::percent_encode(name)));
     settings.json ? print_json(answer) : print(printable(name) + "\n");
     co_return kOk;
   });

@@ -42,7 +42,8 @@ RawMode::RawMode(int fd) {
   if (::isatty(fd) != 1 || ::tcgetattr(fd, &saved.mode) != 0) return;
   static const bool registered = [] {
     std::atexit(restore);
-    for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGQUIT}) std::signal(signal, restore_and_die);
+    for (const int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGQUIT})
+      std::signal(signal, restore_and_die);
     return true;
   }();
   (void)registered;
@@ -53,6 +54,8 @@ RawMode::RawMode(int fd) {
   ::tcsetattr(fd, TCSADRAIN, &raw);
 }
 
-RawMode::~RawMode() { restore(); }
+RawMode::~RawMode() {
+  restore();
+}
 
 }  // namespace glovebox::cli

@@ -29,8 +29,8 @@ std::optional<Quantity> parse_quantity(std::string_view text) {
 
 std::optional<double> mib_of_unit(const std::string& unit) {
   static const std::map<std::string, double> units = {
-      {"", 1},  {"m", 1},    {"mb", 1},    {"mib", 1},    {"g", 1024},    {"gb", 1024},
-      {"gib", 1024}, {"t", 1 << 20}, {"tb", 1 << 20}, {"tib", 1 << 20}};
+      {"", 1},      {"m", 1},      {"mb", 1},      {"mib", 1},      {"g", 1024},
+      {"gb", 1024}, {"gib", 1024}, {"t", 1 << 20}, {"tb", 1 << 20}, {"tib", 1 << 20}};
   std::string lower;
   for (const char c : unit) lower += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
   const auto found = units.find(lower);
@@ -38,8 +38,8 @@ std::optional<double> mib_of_unit(const std::string& unit) {
 }
 
 std::optional<double> millis_of_unit(const std::string& unit) {
-  static const std::map<std::string, double> units = {
-      {"ms", 1}, {"", 1000}, {"s", 1000}, {"m", 60e3}, {"h", 3600e3}, {"d", 86400e3}};
+  static const std::map<std::string, double> units = {{"ms", 1},   {"", 1000},    {"s", 1000},
+                                                      {"m", 60e3}, {"h", 3600e3}, {"d", 86400e3}};
   const auto found = units.find(unit);
   return found == units.end() ? std::nullopt : std::optional(found->second);
 }
@@ -55,10 +55,13 @@ std::string two_units(int64_t large, char large_unit, int64_t small, char small_
 Result<int64_t> parse_size_mb(std::string_view text) {
   const auto quantity = parse_quantity(text);
   const auto factor = quantity ? mib_of_unit(quantity->unit) : std::nullopt;
-  if (!factor) return fail(Code::kInvalidArgument, "'" + std::string(text) + "' is no size; write 512M, 2G or 1.5G");
+  if (!factor)
+    return fail(Code::kInvalidArgument,
+                "'" + std::string(text) + "' is no size; write 512M, 2G or 1.5G");
   const double mib = quantity->value * *factor;
   if (mib < 1 || mib > 1e12 || mib != std::floor(mib)) {
-    return fail(Code::kInvalidArgument, "'" + std::string(text) + "' must be a whole number of MiB, at least 1");
+    return fail(Code::kInvalidArgument,
+                "'" + std::string(text) + "' must be a whole number of MiB, at least 1");
   }
   return static_cast<int64_t>(mib);
 }
@@ -66,7 +69,9 @@ Result<int64_t> parse_size_mb(std::string_view text) {
 Result<milliseconds> parse_duration(std::string_view text) {
   const auto quantity = parse_quantity(text);
   const auto factor = quantity ? millis_of_unit(quantity->unit) : std::nullopt;
-  if (!factor) return fail(Code::kInvalidArgument, "'" + std::string(text) + "' is no duration; write 500ms, 30s, 5m or 2h");
+  if (!factor)
+    return fail(Code::kInvalidArgument,
+                "'" + std::string(text) + "' is no duration; write 500ms, 30s, 5m or 2h");
   const double millis = quantity->value * *factor;
   if (millis > 1e14) return fail(Code::kInvalidArgument, "'" + std::string(text) + "' is too long");
   return milliseconds(static_cast<int64_t>(std::llround(millis)));
@@ -76,12 +81,14 @@ Result<StringMap> parse_pairs(const std::vector<std::string>& pairs, bool from_e
   StringMap out;
   for (const std::string& pair : pairs) {
     const size_t equals = pair.find('=');
-    if (equals == 0 || pair.empty()) return fail(Code::kInvalidArgument, "'" + pair + "' has no name; write NAME=VALUE");
+    if (equals == 0 || pair.empty())
+      return fail(Code::kInvalidArgument, "'" + pair + "' has no name; write NAME=VALUE");
     if (equals != std::string::npos) {
       out[pair.substr(0, equals)] = pair.substr(equals + 1);
       continue;
     }
-    if (!from_environment) return fail(Code::kInvalidArgument, "'" + pair + "' has no '='; write NAME=VALUE");
+    if (!from_environment)
+      return fail(Code::kInvalidArgument, "'" + pair + "' has no '='; write NAME=VALUE");
     const char* value = std::getenv(pair.c_str());
     if (value != nullptr) out[pair] = value;
   }
@@ -106,8 +113,9 @@ std::optional<WallTime> parse_iso_time(std::string_view iso) {
   const std::string text(iso);
   std::tm parts{};
   int millis = 0;
-  const int fields = std::sscanf(text.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ", &parts.tm_year, &parts.tm_mon, &parts.tm_mday,
-                                 &parts.tm_hour, &parts.tm_min, &parts.tm_sec, &millis);
+  const int fields =
+      std::sscanf(text.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ", &parts.tm_year, &parts.tm_mon,
+                  &parts.tm_mday, &parts.tm_hour, &parts.tm_min, &parts.tm_sec, &millis);
   if (fields < 6) return std::nullopt;
   parts.tm_year -= 1900;
   parts.tm_mon -= 1;

@@ -11,8 +11,9 @@ namespace {
 using std::chrono::milliseconds;
 
 TEST(Units, ReadsSizesInMib) {
-  const std::pair<const char*, int64_t> cases[] = {{"512", 512}, {"512M", 512},  {"512MiB", 512}, {"2G", 2048},
-                                                   {"1.5g", 1536}, {"1T", 1 << 20}, {"0.5G", 512}};
+  const std::pair<const char*, int64_t> cases[] = {{"512", 512}, {"512M", 512},  {"512MiB", 512},
+                                                   {"2G", 2048}, {"1.5g", 1536}, {"1T", 1 << 20},
+                                                   {"0.5G", 512}};
   for (const auto& [text, mib] : cases) {
     const auto parsed = parse_size_mb(text);
     ASSERT_TRUE(parsed) << text;
@@ -21,7 +22,8 @@ TEST(Units, ReadsSizesInMib) {
 }
 
 TEST(Units, RefusesWhatIsNoSize) {
-  for (const char* text : {"", "M", "0", "-1", "1K", "1.5", "12x", "1 G", "1e3", "1..5G", ".5G", "99999999999999T", "1.0001G"}) {
+  for (const char* text : {"", "M", "0", "-1", "1K", "1.5", "12x", "1 G", "1e3", "1..5G", ".5G",
+                           "99999999999999T", "1.0001G"}) {
     const auto parsed = parse_size_mb(text);
     ASSERT_FALSE(parsed) << text;
     EXPECT_EQ(parsed.error().code, Code::kInvalidArgument);
@@ -29,15 +31,16 @@ TEST(Units, RefusesWhatIsNoSize) {
 }
 
 TEST(Units, ReadsDurations) {
-  const std::pair<const char*, int64_t> cases[] = {{"0", 0},         {"30", 30'000},     {"500ms", 500},
-                                                   {"1.5s", 1500},   {"5m", 300'000},    {"2h", 7'200'000},
-                                                   {"1d", 86'400'000}};
+  const std::pair<const char*, int64_t> cases[] = {
+      {"0", 0},        {"30", 30'000},    {"500ms", 500},    {"1.5s", 1500},
+      {"5m", 300'000}, {"2h", 7'200'000}, {"1d", 86'400'000}};
   for (const auto& [text, ms] : cases) {
     const auto parsed = parse_duration(text);
     ASSERT_TRUE(parsed) << text;
     EXPECT_EQ(parsed->count(), ms) << text;
   }
-  for (const char* text : {"", "s", "-1s", "5 m", "5min", "1h30m", "999999999999999d"}) EXPECT_FALSE(parse_duration(text)) << text;
+  for (const char* text : {"", "s", "-1s", "5 m", "5min", "1h30m", "999999999999999d"})
+    EXPECT_FALSE(parse_duration(text)) << text;
 }
 
 TEST(Units, ReadsPairs) {
@@ -58,9 +61,9 @@ TEST(Units, PassesVariablesOnByNameAndLeavesOutThoseThatAreNotSet) {
 }
 
 TEST(Units, WritesDurationsForPeople) {
-  const std::pair<int64_t, const char*> cases[] = {{0, "0ms"},          {999, "999ms"},      {1000, "1.0s"},
-                                                   {59'999, "59.9s"},   {60'000, "1m"},      {200'000, "3m20s"},
-                                                   {7'500'000, "2h5m"}, {90'000'000, "1d1h"}};
+  const std::pair<int64_t, const char*> cases[] = {
+      {0, "0ms"},     {999, "999ms"},     {1000, "1.0s"},      {59'999, "59.9s"},
+      {60'000, "1m"}, {200'000, "3m20s"}, {7'500'000, "2h5m"}, {90'000'000, "1d1h"}};
   for (const auto& [ms, text] : cases) EXPECT_EQ(human_duration(milliseconds(ms)), text);
 }
 
