@@ -401,6 +401,23 @@ TEST_P(RuntimeTest, SweepRemovesStrangersAndSparesTheKnown) {
   EXPECT_TRUE(runtime().sweep({}).empty());
 }
 
+TEST_P(RuntimeTest, EndedGuestProcessesDoNotPileUpOnTheHost) {
+  auto box = start();
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(answer(box, "fork 30"), "30 ok");
+  auto zombies = [] {
+    size_t count = 0;
+    for (pid_t pid : sys::children()) {
+      auto id = sys::identify(pid);
+      count += id && !sys::is_alive(*id) ? 1 : 0;
+    }
+    return count;
+  };
+  for (auto end = Clock::now() + 10s; zombies() > 0 && Clock::now() < end;) std::this_thread::sleep_for(20ms);
+  EXPECT_EQ(zombies(), 0u);
+  EXPECT_TRUE(shake_hands(box.channel));
+  EXPECT_TRUE(runtime().destroy(box.record));
+}
+
 // A daemon that starts a sandbox, keeps both pipes busy and is then killed. It is a process of its own with its own mounts.
 [[noreturn]] void run_daemon(Host& parent, Tier tier, const StartSpec& spec, const std::string& record_path) {
   if (!enter_private_namespace()) ::_exit(2);
