@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sandbox/files.h"
 
+#include "sandbox/gzip.h"
+
 namespace glovebox::sandbox::files {
 namespace {
 
@@ -179,15 +181,16 @@ Async<std::unique_ptr<ByteSource>> read_archive(std::shared_ptr<Sandbox> box, st
   GB_CO_TRYV(check_path(path));
   std::string request = begin_request(*box, "tar_out", user);
   add_bytes(request, "path", absolute(*box, path));
-  add(request, "gzip", gzip);
-  co_return co_await open_source(box, request + "}");
+  GB_CO_TRY(auto archive, co_await open_source(box, request + "}"));
+  co_return gzip ? gzip_source(box->pool(), std::move(archive)) : std::move(archive);
 }
 
 Async<std::unique_ptr<ByteSink>> write_archive(std::shared_ptr<Sandbox> box, std::string user, std::string path) {
   GB_CO_TRYV(check_path(path));
   std::string request = begin_request(*box, "tar_in", user);
   add_bytes(request, "path", absolute(*box, path));
-  co_return co_await open_sink(box, request + "}");
+  GB_CO_TRY(auto archive, co_await open_sink(box, request + "}"));
+  co_return gunzip_sink(box->pool(), std::move(archive));
 }
 
 Async<std::vector<ProcessInfo>> processes(std::shared_ptr<Sandbox> box) {

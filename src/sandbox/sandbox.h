@@ -23,6 +23,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
 
   const SandboxInfo& info() const { return document_.info; }
   SandboxInfo snapshot_info() const;  // with what changes by the moment
+  BlockingPool& pool() const { return *context_.execution.pool; }
   bool is_live() const { return info().state != State::kEnded; }
 
   // From creating to ready; on failure it ends (start_failed) and the cause is returned. ready_ms counts from `began`.
