@@ -41,7 +41,7 @@ void add_number(boost::json::object& body, std::string_view key, const Error& er
 void add_limit(boost::json::object& body, const Error& error) {
   if (error.code == Code::kCapacity) {
     add_number(body, "limit", error, "size");
-    add_number(body, "running", error, "used");
+    add_number(body, "running", error, "use");
     body["unit"] = "sandboxes";
   }
   body["retryAfterS"] = 1;

@@ -44,7 +44,7 @@ TEST(LizardErrors, EveryCodeIsUnderstoodByTheClient) {
 }
 
 TEST(LizardErrors, CapacityCarriesTheNumbers) {
-  const WireError wire = wire_error(Error{Code::kCapacity, "full", {{"limit", "sandboxes"}, {"size", "3"}, {"used", "3"}}});
+  const WireError wire = wire_error(Error{Code::kCapacity, "full", {{"limit", "max_sandboxes"}, {"size", "3"}, {"use", "3"}}});
   EXPECT_EQ(wire.status, 429);
   EXPECT_EQ(wire.body.at("code").as_string(), "SANDBOX_LIMIT_REACHED");
   EXPECT_EQ(wire.body.at("limit").as_int64(), 3);
