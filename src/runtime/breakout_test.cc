@@ -12,15 +12,16 @@
 #include "runtime/testing/harness.h"
 #include "sys/files.h"
 
-// What hostile code may try at the walls of a sandbox, from the strongest position inside: as root, in the place of the agent.
+// What hostile code may try at the walls of a sandbox, from the strongest position inside: as root,
+// in the place of the agent.
 namespace glovebox::runtime {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::ask;
-using testing::Host;
 using ::testing::AnyOf;
+using testing::ask;
 using ::testing::HasSubstr;
+using testing::Host;
 using ::testing::Not;
 
 class BreakoutTest : public ::testing::TestWithParam<Tier> {
@@ -38,7 +39,9 @@ class BreakoutTest : public ::testing::TestWithParam<Tier> {
     if (host_ && !box_.record.id.empty()) EXPECT_TRUE(host_->runtime().destroy(box_.record));
   }
 
-  std::string inside(const std::string& command) { return ask(box_.channel, command).value_or("no answer"); }
+  std::string inside(const std::string& command) {
+    return ask(box_.channel, command).value_or("no answer");
+  }
   std::string call(long number, const std::string& arguments = "") {
     return inside("call " + std::to_string(number) + (arguments.empty() ? "" : " " + arguments));
   }
@@ -52,10 +55,18 @@ INSTANTIATE_TEST_SUITE_P(Tiers, BreakoutTest, ::testing::Values(Tier::kContainer
                          [](const auto& tier) { return std::string(tier_name(tier.param)); });
 
 TEST_P(BreakoutTest, PowerfulSystemCallsAreRefused) {
-  for (long number : {SYS_bpf, SYS_perf_event_open, SYS_keyctl, SYS_add_key, SYS_userfaultfd, SYS_io_uring_setup, SYS_kexec_load,
-                      SYS_init_module, SYS_finit_module, SYS_open_by_handle_at, SYS_mount, SYS_umount2, SYS_pivot_root, SYS_setns,
-                      SYS_open_tree, SYS_move_mount, SYS_fsopen, SYS_mount_setattr, SYS_reboot, SYS_swapon, SYS_syslog,
-                      SYS_clock_settime, SYS_sethostname, SYS_iopl}) {
+  for (long number : {SYS_bpf,          SYS_perf_event_open,
+                      SYS_keyctl,       SYS_add_key,
+                      SYS_userfaultfd,  SYS_io_uring_setup,
+                      SYS_kexec_load,   SYS_init_module,
+                      SYS_finit_module, SYS_open_by_handle_at,
+                      SYS_mount,        SYS_umount2,
+                      SYS_pivot_root,   SYS_setns,
+                      SYS_open_tree,    SYS_move_mount,
+                      SYS_fsopen,       SYS_mount_setattr,
+                      SYS_reboot,       SYS_swapon,
+                      SYS_syslog,       SYS_clock_settime,
+                      SYS_sethostname,  SYS_iopl}) {
     EXPECT_NE(call(number), "ok") << number;
   }
 }
@@ -70,11 +81,13 @@ TEST_P(BreakoutTest, NoNamespacesOfItsOwn) {
 }
 
 TEST_P(BreakoutTest, NoDeviceNodes) {
-  for (unsigned long device : {0x101ul /* mem */, 0x10bul /* kmsg */, 0x0700ul /* loop0 */, 0x0ae8ul /* kvm */}) {
+  for (unsigned long device :
+       {0x101ul /* mem */, 0x10bul /* kmsg */, 0x0700ul /* loop0 */, 0x0ae8ul /* kvm */}) {
     for (std::string path : {"/dev/made", "/made"}) {
       std::string outcome = inside("mknod " + path + " " + std::to_string(device));
       if (is_container()) EXPECT_NE(outcome, "ok") << path << " " << device;
-      EXPECT_NE(inside("open " + path + " " + std::to_string(O_RDWR)), "ok") << path << " " << device;
+      EXPECT_NE(inside("open " + path + " " + std::to_string(O_RDWR)), "ok")
+          << path << " " << device;
       inside("unlink " + path);  // gvisor lets nodes be made, but knows no such devices
     }
   }
@@ -85,9 +98,11 @@ TEST_P(BreakoutTest, NoDeviceNodes) {
 }
 
 TEST_P(BreakoutTest, KernelSettingsCannotBeWritten) {
-  for (const char* path : {"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/vm/drop_caches",
-                           "/proc/sysrq-trigger", "/sys/kernel/uevent_helper", "/sys/fs/cgroup/release_agent",
-                           "/proc/sys/net/ipv4/ip_forward", "/sys/fs/cgroup/memory.max", "/proc/sys/fs/binfmt_misc/register"}) {
+  for (const char* path :
+       {"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/vm/drop_caches",
+        "/proc/sysrq-trigger", "/sys/kernel/uevent_helper", "/sys/fs/cgroup/release_agent",
+        "/proc/sys/net/ipv4/ip_forward", "/sys/fs/cgroup/memory.max",
+        "/proc/sys/fs/binfmt_misc/register"}) {
     std::string outcome = inside(std::string("open ") + path + " " + std::to_string(O_WRONLY));
     if (outcome == "ok") {  // the mask over it: an empty device, or gvisor's own kernel
       EXPECT_TRUE(!is_container() || std::string(path) == "/proc/sysrq-trigger") << path;
@@ -96,11 +111,13 @@ TEST_P(BreakoutTest, KernelSettingsCannotBeWritten) {
 }
 
 TEST_P(BreakoutTest, SecretsOfTheHostKernelAreMasked) {
-  for (const char* path : {"/proc/kcore", "/proc/kallsyms", "/proc/keys", "/proc/timer_list", "/proc/modules", "/proc/iomem",
-                           "/proc/diskstats", "/proc/partitions", "/proc/cmdline"}) {
+  for (const char* path :
+       {"/proc/kcore", "/proc/kallsyms", "/proc/keys", "/proc/timer_list", "/proc/modules",
+        "/proc/iomem", "/proc/diskstats", "/proc/partitions", "/proc/cmdline"}) {
     std::string text = inside(std::string("read ") + path);
     std::string own = sys::read_file(path, 4096).value_or("");
-    EXPECT_TRUE(text.empty() || text == "ENOENT" || text == "EACCES" || !is_container()) << path << ": " << text.substr(0, 80);
+    EXPECT_TRUE(text.empty() || text == "ENOENT" || text == "EACCES" || !is_container())
+        << path << ": " << text.substr(0, 80);
     if (own.size() > 20) EXPECT_NE(text.substr(0, 4096), own) << path;
   }
 }
@@ -116,7 +133,8 @@ TEST_P(BreakoutTest, ProcessesOfTheHostAreInvisible) {
 TEST_P(BreakoutTest, DescriptorsLeadNowhere) {
   for (int fd = 3; fd < 65; ++fd) {
     std::string outcome = inside("list /proc/1/fd/" + std::to_string(fd));
-    EXPECT_THAT(outcome, AnyOf("ENOENT", "ENOTDIR", HasSubstr("fd"))) << fd;  // the listing's own descriptor may show
+    EXPECT_THAT(outcome, AnyOf("ENOENT", "ENOTDIR", HasSubstr("fd")))
+        << fd;  // the listing's own descriptor may show
   }
   EXPECT_THAT(inside("list /proc/1/root"), HasSubstr("etc"));
   EXPECT_THAT(inside("list /proc/1/root/.."), Not(HasSubstr("work")));
@@ -127,7 +145,8 @@ TEST_P(BreakoutTest, TheNetworkIsALoopbackOnly) {
   std::string interfaces = inside("read /proc/net/dev");
   EXPECT_THAT(interfaces, HasSubstr("lo:"));
   int count = 0;
-  for (const auto& line : split(interfaces, '\n')) count += line.find(':') != std::string::npos ? 1 : 0;
+  for (const auto& line : split(interfaces, '\n'))
+    count += line.find(':') != std::string::npos ? 1 : 0;
   EXPECT_EQ(count, 1) << interfaces;
   EXPECT_THAT(inside("read /proc/net/unix"), Not(HasSubstr("@/")));
 }
@@ -150,7 +169,8 @@ TEST_P(BreakoutTest, RootInsideIsNobodyOutside) {
 
 TEST_P(BreakoutTest, AGarbledChannelLeavesTheSandboxManageable) {
   std::string garbage(4096, '\xff');
-  for (int i = 0; i < 300; ++i) (void)!::write(box_.channel.to_agent.get(), garbage.data(), garbage.size());
+  for (int i = 0; i < 300; ++i)
+    (void)!::write(box_.channel.to_agent.get(), garbage.data(), garbage.size());
   EXPECT_TRUE(host_->runtime().usage(box_.record).has_value());
   EXPECT_TRUE(host_->runtime().freeze(box_.record));
 }

@@ -11,9 +11,12 @@ namespace glovebox::runtime {
 
 std::string_view tier_name(Tier tier) {
   switch (tier) {
-    case Tier::kContainer: return "container";
-    case Tier::kGvisor: return "gvisor";
-    case Tier::kMicrovm: return "microvm";
+    case Tier::kContainer:
+      return "container";
+    case Tier::kGvisor:
+      return "gvisor";
+    case Tier::kMicrovm:
+      return "microvm";
   }
   return "unknown";
 }
@@ -26,12 +29,14 @@ std::optional<Tier> tier_from_name(std::string_view name) {
 }
 
 Result<void> enter_private_namespace() {
-  // Descriptors 0 to 2 are taken in every child; a daemon started without them would hand out something else under those numbers.
+  // Descriptors 0 to 2 are taken in every child; a daemon started without them would hand out
+  // something else under those numbers.
   for (int fd = 0; fd <= 2; ++fd) {
     if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0) return fail_errno("/dev/null");
   }
   if (::unshare(CLONE_NEWNS) < 0) return fail_errno("unshare mount namespace");
-  if (::mount(nullptr, "/", nullptr, MS_SLAVE | MS_REC, nullptr) < 0) return fail_errno("make mounts slaves");
+  if (::mount(nullptr, "/", nullptr, MS_SLAVE | MS_REC, nullptr) < 0)
+    return fail_errno("make mounts slaves");
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) return fail_errno("PR_SET_CHILD_SUBREAPER");
   return {};
 }

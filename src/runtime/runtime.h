@@ -15,8 +15,9 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 
-// What isolates a sandbox. Everything here blocks and is called on the blocking pool, except where a comment says otherwise;
-// all methods may be called from several threads for different sandboxes at once.
+// What isolates a sandbox. Everything here blocks and is called on the blocking pool, except where
+// a comment says otherwise; all methods may be called from several threads for different sandboxes
+// at once.
 namespace glovebox::runtime {
 
 enum class Tier { kContainer = 1, kGvisor = 2, kMicrovm = 3 };  // a larger value is a stronger wall
@@ -24,38 +25,41 @@ std::string_view tier_name(Tier tier);                          // "container", 
 std::optional<Tier> tier_from_name(std::string_view name);
 
 struct Limits {
-  double cpus = 2;                              // hard cap, 0.05 … host's number
-  uint64_t memory_bytes = 1ull << 30;           // of the guest; the engine's own overhead comes on top
-  uint64_t disk_bytes = 4ull << 30;             // private writable layer
-  uint64_t inodes = 0;                          // 0: what mkfs gives for the size
-  uint64_t processes = 512;                     // processes and threads
-  uint64_t open_files = 8192;                   // per process
+  double cpus = 2;                     // hard cap, 0.05 … host's number
+  uint64_t memory_bytes = 1ull << 30;  // of the guest; the engine's own overhead comes on top
+  uint64_t disk_bytes = 4ull << 30;    // private writable layer
+  uint64_t inodes = 0;                 // 0: what mkfs gives for the size
+  uint64_t processes = 512;            // processes and threads
+  uint64_t open_files = 8192;          // per process
 };
 
-// A root file system that is ready to be used: an erofs image shared read-only by all sandboxes of the template.
+// A root file system that is ready to be used: an erofs image shared read-only by all sandboxes of
+// the template.
 struct Rootfs {
   std::string digest;      // sha256 hex of the image, names it in mounts and records
   std::string image_path;  // …/rootfs.erofs
 };
 
 struct StartSpec {
-  std::string id;          // sandbox id, [a-z0-9-]; all engine names derive from it and have a fixed length
-  std::string directory;   // <data>/sandboxes/<id>, exists, 0700, for the runtime's own files
+  std::string id;  // sandbox id, [a-z0-9-]; all engine names derive from it and have a fixed length
+  std::string directory;  // <data>/sandboxes/<id>, exists, 0700, for the runtime's own files
   Rootfs rootfs;
   Limits limits;
   std::string hostname;
 };
 
-// What the store keeps so that another daemon process can find the sandbox again. Plain data, JSON on disk.
+// What the store keeps so that another daemon process can find the sandbox again. Plain data, JSON
+// on disk.
 struct Record {
   std::string id;
   Tier tier = Tier::kContainer;
   std::string directory;
-  std::map<std::string, std::string> fields;  // the runtime's own: pids with start times, cgroup, pipe inodes, loop device
+  std::map<std::string, std::string>
+      fields;  // the runtime's own: pids with start times, cgroup, pipe inodes, loop device
 };
 
-// The daemon's ends of the agent's pipes (spec/channel.md), non-blocking, close-on-exec. The sandbox's side holds both pipes open
-// for reading and writing, so they outlive a daemon.
+// The daemon's ends of the agent's pipes (spec/channel.md), non-blocking, close-on-exec. The
+// sandbox's side holds both pipes open for reading and writing, so they outlive a daemon.
 struct ChannelFds {
   UniqueFd to_agent;
   UniqueFd from_agent;
@@ -64,7 +68,8 @@ struct ChannelFds {
 struct Started {
   Record record;
   ChannelFds channel;
-  std::vector<std::pair<std::string, std::chrono::microseconds>> steps;  // where the time went, in order
+  std::vector<std::pair<std::string, std::chrono::microseconds>>
+      steps;  // where the time went, in order
 };
 
 enum class EndReason { kExited, kOom, kKilled, kCrashed };
@@ -79,19 +84,19 @@ struct Death {
 struct Usage {
   uint64_t cpu_us = 0;
   uint64_t throttled_us = 0;
-  uint64_t memory_bytes = 0;       // now, page cache included
+  uint64_t memory_bytes = 0;  // now, page cache included
   uint64_t memory_peak_bytes = 0;
-  uint64_t disk_bytes = 0;         // used in the private layer
+  uint64_t disk_bytes = 0;  // used in the private layer
   uint64_t inodes = 0;
-  uint64_t processes = 0;          // as the host counts; 0 where it cannot see them (gvisor)
+  uint64_t processes = 0;  // as the host counts; 0 where it cannot see them (gvisor)
   uint64_t oom_kills = 0;
 };
 
 struct Capability {
   bool usable = false;
-  std::string engine;              // "runsc 20240729.0", "linux 6.18"
-  std::string problem;             // why not usable, one sentence
-  std::string remedy;              // what to install or set
+  std::string engine;                        // "runsc 20240729.0", "linux 6.18"
+  std::string problem;                       // why not usable, one sentence
+  std::string remedy;                        // what to install or set
   std::map<std::string, std::string> facts;  // cgroup version, freezer, …, for `doctor`
 };
 
@@ -108,14 +113,17 @@ class Runtime {
   // Undoes prepare() when no sandbox uses the image.
   virtual void forget(const Rootfs& rootfs) = 0;
 
-  // Names every host object that start() will make. The caller stores it before calling start(), so that a daemon that dies in
-  // between leaves nothing unknown: destroy() on a planned record removes whatever part of it exists.
+  // Names every host object that start() will make. The caller stores it before calling start(), so
+  // that a daemon that dies in between leaves nothing unknown: destroy() on a planned record
+  // removes whatever part of it exists.
   virtual Record plan(const StartSpec& spec) = 0;
-  // Starts the sandbox: when it returns, the agent runs or is about to. On error everything made is undone.
-  virtual Result<Started> start(const StartSpec& spec, const Record& planned, Deadline deadline) = 0;
+  // Starts the sandbox: when it returns, the agent runs or is about to. On error everything made is
+  // undone.
+  virtual Result<Started> start(const StartSpec& spec, const Record& planned,
+                                Deadline deadline) = 0;
 
-  // After a daemon restart: checks that the sandbox of `record` still lives and opens its pipes again.
-  // kSandboxEnded when it does not.
+  // After a daemon restart: checks that the sandbox of `record` still lives and opens its pipes
+  // again. kSandboxEnded when it does not.
   virtual Result<ChannelFds> adopt(const Record& record) = 0;
 
   // Frees the CPU at once, keeps memory; idempotent both. Below a millisecond: cgroup freezer.
@@ -124,37 +132,43 @@ class Runtime {
 
   virtual Result<Usage> usage(const Record& record) = 0;
 
-  // A pollable descriptor that becomes readable when the sandbox's init or engine process ends (pidfd).
+  // A pollable descriptor that becomes readable when the sandbox's init or engine process ends
+  // (pidfd).
   virtual Result<UniqueFd> death_fd(const Record& record) = 0;
   // Why it ended; call after death_fd fired and before destroy().
   virtual Death death(const Record& record) = 0;
 
-  // Kills every process and removes every host object of `record`: processes, cgroups, mounts, loop device, engine state, and
-  // the contents of its directory. Idempotent, works on half-made sandboxes; an error names what is left.
+  // Kills every process and removes every host object of `record`: processes, cgroups, mounts, loop
+  // device, engine state, and the contents of its directory. Idempotent, works on half-made
+  // sandboxes; an error names what is left.
   virtual Result<void> destroy(const Record& record) = 0;
 
-  // Host objects of this instance that belong to no id in `known`: left by a crash. Removes them and returns what they were.
-  // `known` names the sandboxes of every tier, those planned but not yet started included.
+  // Host objects of this instance that belong to no id in `known`: left by a crash. Removes them
+  // and returns what they were. `known` names the sandboxes of every tier, those planned but not
+  // yet started included.
   virtual std::vector<std::string> sweep(const std::vector<std::string>& known) = 0;
 };
 
 // Everything the tiers share about this daemon instance.
 struct HostConfig {
-  std::string data_dir;            // absolute
-  std::string instance;            // 8 hex digits of the data directory: names cgroups, keeps daemons on one host apart
-  std::string agent_path;          // the static agent, extracted below data_dir, mode 0755
-  std::string runsc_path;          // empty: look in PATH
+  std::string data_dir;  // absolute
+  std::string instance;  // 8 hex digits of the data directory: names cgroups, keeps daemons on one
+                         // host apart
+  std::string agent_path;  // the static agent, extracted below data_dir, mode 0755
+  std::string runsc_path;  // empty: look in PATH
   std::string cgroup_parent = "glovebox";
 };
 
-// A root file system of a few empty directories and /etc/passwd: enough for probe(). Made once with mkfs.erofs below the data directory.
+// A root file system of a few empty directories and /etc/passwd: enough for probe(). Made once with
+// mkfs.erofs below the data directory.
 Result<Rootfs> make_probe_rootfs(const HostConfig& config);
 
 std::unique_ptr<Runtime> make_container_runtime(const HostConfig& config);
 std::unique_ptr<Runtime> make_gvisor_runtime(const HostConfig& config);
 
-// The daemon's own set-up, once, before any thread is started: a private mount namespace (the host's mount table never shows ours, and
-// they vanish with the last process that uses them) and PR_SET_CHILD_SUBREAPER (orphans of engines come to us to be reaped).
+// The daemon's own set-up, once, before any thread is started: a private mount namespace (the
+// host's mount table never shows ours, and they vanish with the last process that uses them) and
+// PR_SET_CHILD_SUBREAPER (orphans of engines come to us to be reaped).
 Result<void> enter_private_namespace();
 
 }  // namespace glovebox::runtime

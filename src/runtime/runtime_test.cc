@@ -26,10 +26,10 @@ namespace {
 using namespace std::chrono_literals;
 using testing::ask;
 using testing::count_objects;
-using testing::Host;
-using testing::shake_hands;
 using ::testing::HasSubstr;
+using testing::Host;
 using ::testing::Not;
+using testing::shake_hands;
 
 // The same promises for every tier.
 class RuntimeTest : public ::testing::TestWithParam<Tier> {
@@ -43,7 +43,10 @@ class RuntimeTest : public ::testing::TestWithParam<Tier> {
   void TearDown() override {
     host_.reset();
     std::string left;
-    for (pid_t pid : sys::children()) left += sys::read_file("/proc/" + std::to_string(pid) + "/stat").value_or("gone").substr(0, 60) + "\n";
+    for (pid_t pid : sys::children())
+      left +=
+          sys::read_file("/proc/" + std::to_string(pid) + "/stat").value_or("gone").substr(0, 60) +
+          "\n";
     EXPECT_EQ(left, "") << "processes are left, dead or alive";
     while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // so that only one test complains
     }
@@ -66,7 +69,8 @@ class RuntimeTest : public ::testing::TestWithParam<Tier> {
     return text ? *text : "no answer";
   }
 
-  // The first start keeps something for the next ones: a descriptor of the agent, the empty file system's image.
+  // The first start keeps something for the next ones: a descriptor of the agent, the empty file
+  // system's image.
   void warm_up() {
     auto box = start("warm");
     ASSERT_TRUE(runtime().destroy(box.record));
@@ -212,7 +216,8 @@ TEST_P(RuntimeTest, DiskLimitIsNoSpaceAndComesBack) {
     EXPECT_GT(runtime().usage(box.record)->disk_bytes, 40u << 20) << path;
     EXPECT_EQ(answer(box, std::string("unlink ") + path), "ok");
     std::string again;  // gvisor gives the space back in the background
-    for (auto end = Clock::now() + 10s; again != "10 ok" && Clock::now() < end;) again = answer(box, "fill /again 10");
+    for (auto end = Clock::now() + 10s; again != "10 ok" && Clock::now() < end;)
+      again = answer(box, "fill /again 10");
     EXPECT_EQ(again, "10 ok");
     EXPECT_EQ(answer(box, "unlink /again"), "ok");
   }
@@ -259,8 +264,9 @@ TEST_P(RuntimeTest, GuestSeesItsOwnSize) {
 
 TEST_P(RuntimeTest, NothingInsideNamesTheHost) {
   auto box = start();
-  for (const char* path : {"/proc/self/mountinfo", "/proc/mounts", "/proc/1/environ", "/proc/self/cgroup", "/proc/cmdline",
-                           "/proc/partitions", "/proc/1/cmdline"}) {
+  for (const char* path :
+       {"/proc/self/mountinfo", "/proc/mounts", "/proc/1/environ", "/proc/self/cgroup",
+        "/proc/cmdline", "/proc/partitions", "/proc/1/cmdline"}) {
     std::string text = answer(box, std::string("read ") + path);
     EXPECT_THAT(text, Not(HasSubstr(host_->config().data_dir))) << path;
     EXPECT_THAT(text, Not(HasSubstr("glovebox-runtime"))) << path;
@@ -268,7 +274,8 @@ TEST_P(RuntimeTest, NothingInsideNamesTheHost) {
     EXPECT_THAT(text, Not(HasSubstr("/dev/loop"))) << path;
   }
   // runsc adds HOME to what it starts.
-  EXPECT_EQ(answer(box, "read /proc/1/environ"), is_container() ? "" : std::string("HOME=/root\0", 11));
+  EXPECT_EQ(answer(box, "read /proc/1/environ"),
+            is_container() ? "" : std::string("HOME=/root\0", 11));
   EXPECT_EQ(answer(box, "read /proc/sys/kernel/hostname"), "box-box\n");
   EXPECT_THAT(answer(box, "links /proc/1"), Not(HasSubstr(host_->config().data_dir)));
   EXPECT_TRUE(runtime().destroy(box.record));
@@ -280,7 +287,8 @@ TEST_P(RuntimeTest, OnlyTheThreeStandardDescriptorsAreOpen) {
   for (const auto& line : split(text, '\n')) {
     if (line.empty()) continue;
     int number = std::stoi(line);
-    EXPECT_TRUE(number <= 2 || line.find("/proc/1/fd") != std::string::npos || line.find("/proc/self") != std::string::npos ||
+    EXPECT_TRUE(number <= 2 || line.find("/proc/1/fd") != std::string::npos ||
+                line.find("/proc/self") != std::string::npos ||
                 line.find(std::to_string(number)) == 0)
         << line;
     if (number > 2) EXPECT_THAT(line, HasSubstr("fd"));  // the directory that is being listed
@@ -308,7 +316,8 @@ TEST_P(RuntimeTest, AgentBinaryCannotBeWritten) {
   for (const char* path : {"/proc/1/exe", "/proc/self/exe", "/.glovebox/agent"}) {
     for (const char* flags : {"1", "2", "513"}) {  // write, read-write, write and truncate
       std::string text = answer(box, std::string("open ") + path + " " + flags);
-      if (is_container() && std::string(path) == "/.glovebox/agent") continue;  // there, a file of the sandbox's own
+      if (is_container() && std::string(path) == "/.glovebox/agent")
+        continue;  // there, a file of the sandbox's own
       EXPECT_NE(text, "ok") << path << " " << flags;
       EXPECT_NE(text, "no answer") << path << " " << flags;
     }
@@ -357,7 +366,8 @@ TEST_P(RuntimeTest, FailedStartIsUndone) {
 }
 
 TEST_P(RuntimeTest, ABadIdIsRefused) {
-  for (const char* id : {"", "UPPER", "a/b", "..", "a_b", "a23456789012345678901234567890123456789012"}) {
+  for (const char* id :
+       {"", "UPPER", "a/b", "..", "a_b", "a23456789012345678901234567890123456789012"}) {
     StartSpec spec = host_->spec("box");
     spec.id = id;
     auto started = runtime().start(spec, Record{id, GetParam(), spec.directory, {}}, after(10s));
@@ -370,7 +380,8 @@ TEST_P(RuntimeTest, ABadIdIsRefused) {
 TEST_P(RuntimeTest, DestroysHalfMadeSandboxesFromThePlan) {
   warm_up();
   auto before = count_objects(host_->config());
-  auto tree = sys::CgroupTree::detect(host_->config().cgroup_parent + "/" + host_->config().instance);
+  auto tree =
+      sys::CgroupTree::detect(host_->config().cgroup_parent + "/" + host_->config().instance);
   ASSERT_TRUE(tree.has_value());
   for (int made = 0; made < 4; ++made) {
     auto spec = host_->spec("half-" + std::to_string(made));
@@ -378,7 +389,8 @@ TEST_P(RuntimeTest, DestroysHalfMadeSandboxesFromThePlan) {
     if (made >= 1) ASSERT_TRUE(tree->create(spec.id, {1, 64 << 20, 10, false}));
     if (made >= 2) ASSERT_TRUE(sys::put_file(spec.directory + "/disk.img", "partial", 0600));
     std::optional<Started> started;
-    if (made >= 3) started = runtime().start(spec, planned, after(30s)).value();  // its record was never stored
+    if (made >= 3)
+      started = runtime().start(spec, planned, after(30s)).value();  // its record was never stored
     EXPECT_TRUE(runtime().destroy(planned)) << made;
     EXPECT_TRUE(sys::list_directory(spec.directory).empty()) << made;
   }
@@ -412,14 +424,17 @@ TEST_P(RuntimeTest, EndedGuestProcessesDoNotPileUpOnTheHost) {
     }
     return count;
   };
-  for (auto end = Clock::now() + 10s; zombies() > 0 && Clock::now() < end;) std::this_thread::sleep_for(20ms);
+  for (auto end = Clock::now() + 10s; zombies() > 0 && Clock::now() < end;)
+    std::this_thread::sleep_for(20ms);
   EXPECT_EQ(zombies(), 0u);
   EXPECT_TRUE(shake_hands(box.channel));
   EXPECT_TRUE(runtime().destroy(box.record));
 }
 
-// A daemon that starts a sandbox, keeps both pipes busy and is then killed. It is a process of its own with its own mounts.
-[[noreturn]] void run_daemon(Host& parent, Tier tier, const StartSpec& spec, const std::string& record_path) {
+// A daemon that starts a sandbox, keeps both pipes busy and is then killed. It is a process of its
+// own with its own mounts.
+[[noreturn]] void run_daemon(Host& parent, Tier tier, const StartSpec& spec,
+                             const std::string& record_path) {
   if (!enter_private_namespace()) ::_exit(2);
   Host host(tier, parent);
   auto started = host.runtime().start(spec, host.runtime().plan(spec), after(60s));
@@ -436,7 +451,9 @@ TEST_P(RuntimeTest, IsAdoptedAfterTheDaemonWasKilledUnderLoad) {
     std::string record_path = host_->config().data_dir + "/record-" + std::to_string(round);
     pid_t daemon = ::fork();
     if (daemon == 0) run_daemon(*host_, GetParam(), spec, record_path);
-    for (auto end = Clock::now() + 60s; !sys::exists(record_path) && Clock::now() < end && sys::children().size() > 0;) std::this_thread::sleep_for(1ms);
+    for (auto end = Clock::now() + 60s;
+         !sys::exists(record_path) && Clock::now() < end && sys::children().size() > 0;)
+      std::this_thread::sleep_for(1ms);
     ASSERT_TRUE(sys::exists(record_path)) << "the daemon could not start a sandbox";
     std::this_thread::sleep_for(std::chrono::milliseconds(7 * round));  // somewhere in the traffic
     ASSERT_EQ(::kill(daemon, SIGKILL), 0);
@@ -484,8 +501,10 @@ TEST_P(RuntimeTest, ADaemonKilledWhileStartingLeavesNothingThatThePlanDoesNotRea
   }
   EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/run/slots").empty());
   EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/run/runsc").empty());
-  // Helpers that died with that daemon are orphans; here they come to us, elsewhere to the host's init.
-  for (auto end = Clock::now() + 2s; !sys::children().empty() && Clock::now() < end;) ::waitpid(-1, nullptr, WNOHANG);
+  // Helpers that died with that daemon are orphans; here they come to us, elsewhere to the host's
+  // init.
+  for (auto end = Clock::now() + 2s; !sys::children().empty() && Clock::now() < end;)
+    ::waitpid(-1, nullptr, WNOHANG);
   EXPECT_EQ(count_objects(host_->config()), before);
 }
 

@@ -25,7 +25,9 @@ constexpr const char* kV1Controllers[] = {"memory", "pids", "cpu", "cpuacct", "f
 constexpr const char* kV2Controllers[] = {"memory", "pids", "cpu"};
 constexpr int64_t kPeriodUs = 100000;
 
-int64_t quota_us(double cpus) { return std::max<int64_t>(1000, std::llround(cpus * kPeriodUs)); }
+int64_t quota_us(double cpus) {
+  return std::max<int64_t>(1000, std::llround(cpus * kPeriodUs));
+}
 
 std::string trimmed(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
@@ -44,7 +46,8 @@ uint64_t field_in(const std::string& path, std::string_view key) {
   if (!text) return 0;
   for (const auto& line : split(*text, '\n')) {
     auto words = split(line, ' ');
-    if (words.size() == 2 && words[0] == key) return static_cast<uint64_t>(parse_int(words[1]).value_or(0));
+    if (words.size() == 2 && words[0] == key)
+      return static_cast<uint64_t>(parse_int(words[1]).value_or(0));
   }
   return 0;
 }
@@ -81,7 +84,8 @@ std::map<std::string, std::string> find_mounts() {
   if (unified.empty()) return found;
   auto controllers = read_file(unified + "/cgroup.controllers");
   bool complete = controllers.has_value();
-  for (const char* controller : kV2Controllers) complete = complete && has_word(*controllers, controller);
+  for (const char* controller : kV2Controllers)
+    complete = complete && has_word(*controllers, controller);
   if (complete) return {{"unified", unified}};
   return found;
 }
@@ -96,18 +100,21 @@ Result<CgroupTree> CgroupTree::detect(const std::string& parent) {
   if (mounts.contains("unified")) return CgroupTree(std::move(mounts), parent);
   std::string missing;
   for (const char* controller : kV1Controllers) {
-    if (!mounts.contains(controller)) missing += std::string(missing.empty() ? "" : ", ") + controller;
+    if (!mounts.contains(controller))
+      missing += std::string(missing.empty() ? "" : ", ") + controller;
   }
   if (!missing.empty()) {
     return fail(Code::kRuntimeUnavailable,
-                "neither cgroup v2 with memory, pids and cpu nor all cgroup v1 hierarchies are mounted; missing: " +
+                "neither cgroup v2 with memory, pids and cpu nor all cgroup v1 hierarchies are "
+                "mounted; missing: " +
                     missing);
   }
   return CgroupTree(std::move(mounts), parent);
 }
 
 std::string CgroupTree::directory(const std::string& controller, const std::string& name) const {
-  return mounts_.at(version() == 2 ? "unified" : controller) + "/" + parent_ + (name.empty() ? "" : "/" + name);
+  return mounts_.at(version() == 2 ? "unified" : controller) + "/" + parent_ +
+         (name.empty() ? "" : "/" + name);
 }
 
 // v2 hands a controller down one level at a time.
@@ -121,7 +128,9 @@ Result<void> CgroupTree::prepare_parent(const std::string& mount) const {
     for (const char* controller : kV2Controllers) {
       if (active && has_word(*active, controller)) continue;
       auto done = write_file(path + "/cgroup.subtree_control", std::string("+") + controller);
-      if (!done) return fail(Code::kRuntimeUnavailable, "cannot delegate " + std::string(controller) + ": " + done.error().message);
+      if (!done)
+        return fail(Code::kRuntimeUnavailable,
+                    "cannot delegate " + std::string(controller) + ": " + done.error().message);
     }
   }
   return {};
@@ -141,8 +150,8 @@ Result<void> CgroupTree::create(const std::string& name, const CgroupLimits& lim
 Result<void> CgroupTree::limit_v1(const std::string& name, const CgroupLimits& limits) const {
   std::string memory = directory("memory", name);
   std::string bytes = std::to_string(limits.memory_bytes);
-  // Absent where the kernel does not account swap; then swapping is prevented by swappiness alone. It may never be below the plain
-  // limit, so it is lifted first.
+  // Absent where the kernel does not account swap; then swapping is prevented by swappiness alone.
+  // It may never be below the plain limit, so it is lifted first.
   std::string with_swap = memory + "/memory.memsw.limit_in_bytes";
   bool accounts_swap = sys::exists(with_swap);
   if (accounts_swap) GB_TRYV(write_file(with_swap, "-1"));
@@ -161,10 +170,12 @@ Result<void> CgroupTree::limit_v2(const std::string& name, const CgroupLimits& l
   if (sys::exists(path + "/memory.swap.max")) GB_TRYV(write_file(path + "/memory.swap.max", "0"));
   if (limits.kill_as_one) GB_TRYV(write_file(path + "/memory.oom.group", "1"));
   GB_TRYV(write_file(path + "/pids.max", std::to_string(limits.processes)));
-  return write_file(path + "/cpu.max", std::to_string(quota_us(limits.cpus)) + " " + std::to_string(kPeriodUs));
+  return write_file(path + "/cpu.max",
+                    std::to_string(quota_us(limits.cpus)) + " " + std::to_string(kPeriodUs));
 }
 
-// v1: "tasks", because moving only itself spares the thread the wait for an RCU grace period that cgroup.procs costs.
+// v1: "tasks", because moving only itself spares the thread the wait for an RCU grace period that
+// cgroup.procs costs.
 Result<std::vector<UniqueFd>> CgroupTree::entries(const std::string& name) const {
   std::vector<UniqueFd> files;
   for (const auto& [controller, mount] : mounts_) {
@@ -188,7 +199,8 @@ Result<bool> CgroupTree::is_frozen(const std::string& name) const {
 
 Result<void> CgroupTree::set_frozen(const std::string& name, bool frozen) const {
   bool v2 = version() == 2;
-  std::string path = v2 ? directory("unified", name) + "/cgroup.freeze" : directory("freezer", name) + "/freezer.state";
+  std::string path = v2 ? directory("unified", name) + "/cgroup.freeze"
+                        : directory("freezer", name) + "/freezer.state";
   auto written = write_file(path, v2 ? (frozen ? "1" : "0") : (frozen ? "FROZEN" : "THAWED"));
   if (!written) {
     if (!sys::exists(path)) return fail(Code::kNotFound, "no cgroup " + name);
@@ -201,8 +213,12 @@ Result<void> CgroupTree::set_frozen(const std::string& name, bool frozen) const 
   return fail(Code::kTimeout, "cgroup " + name + " did not freeze");
 }
 
-Result<void> CgroupTree::freeze(const std::string& name) const { return set_frozen(name, true); }
-Result<void> CgroupTree::thaw(const std::string& name) const { return set_frozen(name, false); }
+Result<void> CgroupTree::freeze(const std::string& name) const {
+  return set_frozen(name, true);
+}
+Result<void> CgroupTree::thaw(const std::string& name) const {
+  return set_frozen(name, false);
+}
 
 Result<CgroupUsage> CgroupTree::usage(const std::string& name) const {
   if (!exists(name)) return fail(Code::kNotFound, "no cgroup " + name);
@@ -247,7 +263,8 @@ bool CgroupTree::exists(const std::string& name) const {
 bool CgroupTree::kill_once(const std::string& name) const {
   auto pids = processes(name);
   if (pids.empty()) return true;
-  bool at_once = version() == 2 && write_file(directory("unified", name) + "/cgroup.kill", "1").has_value();
+  bool at_once =
+      version() == 2 && write_file(directory("unified", name) + "/cgroup.kill", "1").has_value();
   if (!at_once) {
     for (pid_t pid : pids) ::kill(pid, SIGKILL);
   }
@@ -283,8 +300,9 @@ std::vector<std::string> CgroupTree::names() const {
   for (const auto& [controller, mount] : mounts_) {
     std::string parent = directory(controller, "");
     for (auto& name : list_directory(parent)) {
-      struct stat st {};
-      if (::stat((parent + "/" + name).c_str(), &st) == 0 && S_ISDIR(st.st_mode)) found.insert(std::move(name));
+      struct stat st{};
+      if (::stat((parent + "/" + name).c_str(), &st) == 0 && S_ISDIR(st.st_mode))
+        found.insert(std::move(name));
     }
   }
   return {found.begin(), found.end()};

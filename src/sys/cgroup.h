@@ -12,15 +12,17 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 
-// The cgroups of one daemon instance: one group per sandbox at <mount>/<parent>/<name>, in cgroup v2, or in the v1
-// hierarchies memory, pids, cpu, cpuacct and freezer where those own the controllers.
+// The cgroups of one daemon instance: one group per sandbox at <mount>/<parent>/<name>, in cgroup
+// v2, or in the v1 hierarchies memory, pids, cpu, cpuacct and freezer where those own the
+// controllers.
 namespace glovebox::sys {
 
 struct CgroupLimits {
   double cpus = 1;
   uint64_t memory_bytes = 0;
   uint64_t processes = 0;
-  bool kill_as_one = false;  // out of memory ends every process of the group (v2 only; v1 picks one)
+  bool kill_as_one =
+      false;  // out of memory ends every process of the group (v2 only; v1 picks one)
 };
 
 struct CgroupUsage {
@@ -34,7 +36,8 @@ struct CgroupUsage {
 
 class CgroupTree {
  public:
-  // Looks at the mount table for what can be used. `parent` is a relative path, "glovebox/1a2b3c4d".
+  // Looks at the mount table for what can be used. `parent` is a relative path,
+  // "glovebox/1a2b3c4d".
   static Result<CgroupTree> detect(const std::string& parent);
   // For tests: `mounts` maps controller -> mount point; "unified" for v2.
   CgroupTree(std::map<std::string, std::string> mounts, std::string parent);
@@ -43,7 +46,8 @@ class CgroupTree {
 
   // An existing group is reused with the new limits.
   Result<void> create(const std::string& name, const CgroupLimits& limits) const;
-  // Files to which a process that has only one thread writes "0" to enter the group, opened for writing.
+  // Files to which a process that has only one thread writes "0" to enter the group, opened for
+  // writing.
   Result<std::vector<UniqueFd>> entries(const std::string& name) const;
 
   // Return when the kernel confirms it. A group that does not exist: kNotFound.
@@ -57,7 +61,8 @@ class CgroupTree {
 
   // One round of SIGKILL for everything in the group, frozen or not. True when the group is empty.
   bool kill_once(const std::string& name) const;
-  // Removes the (empty) group from every hierarchy; waits for the last process to leave it, at most `patience`.
+  // Removes the (empty) group from every hierarchy; waits for the last process to leave it, at most
+  // `patience`.
   Result<void> remove(const std::string& name, std::chrono::milliseconds patience) const;
   // Removes the parents too when nothing is left in them.
   void remove_parents() const;

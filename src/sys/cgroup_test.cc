@@ -14,7 +14,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A directory of plain files that stands for a cgroup v2 mount: shows what would be written where, on hosts that have only v1.
+// A directory of plain files that stands for a cgroup v2 mount: shows what would be written where,
+// on hosts that have only v1.
 class CgroupV2Files : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -23,14 +24,17 @@ class CgroupV2Files : public ::testing::Test {
     root_ = name;
     for (const char* group : {"", "/glovebox", "/glovebox/inst", "/glovebox/inst/box"}) {
       ASSERT_TRUE(make_directories(root_ + group, 0755));
-      for (const char* file : {"cgroup.subtree_control", "cgroup.procs", "cgroup.freeze", "cgroup.events", "cgroup.kill",
-                               "memory.max", "memory.swap.max", "memory.oom.group", "pids.max", "cpu.max"}) {
+      for (const char* file : {"cgroup.subtree_control", "cgroup.procs", "cgroup.freeze",
+                               "cgroup.events", "cgroup.kill", "memory.max", "memory.swap.max",
+                               "memory.oom.group", "pids.max", "cpu.max"}) {
         ASSERT_TRUE(put_file(root_ + group + "/" + file, "", 0644));
       }
     }
   }
   void TearDown() override { EXPECT_TRUE(remove_tree(root_)); }
-  std::string content(const char* file) { return read_file(root_ + "/glovebox/inst/box/" + file).value(); }
+  std::string content(const char* file) {
+    return read_file(root_ + "/glovebox/inst/box/" + file).value();
+  }
   CgroupTree tree() { return CgroupTree({{"unified", root_}}, "glovebox/inst"); }
   std::string root_;
 };
@@ -45,10 +49,12 @@ TEST_F(CgroupV2Files, WritesEveryLimit) {
 }
 
 TEST_F(CgroupV2Files, FreezeWaitsForTheKernelAndGivesUpThawed) {
-  ASSERT_TRUE(put_file(root_ + "/glovebox/inst/box/cgroup.events", "populated 1\nfrozen 1\n", 0644));
+  ASSERT_TRUE(
+      put_file(root_ + "/glovebox/inst/box/cgroup.events", "populated 1\nfrozen 1\n", 0644));
   EXPECT_TRUE(tree().freeze("box"));
   EXPECT_EQ(content("cgroup.freeze"), "1");
-  ASSERT_TRUE(put_file(root_ + "/glovebox/inst/box/cgroup.events", "populated 1\nfrozen 0\n", 0644));
+  ASSERT_TRUE(
+      put_file(root_ + "/glovebox/inst/box/cgroup.events", "populated 1\nfrozen 0\n", 0644));
   EXPECT_EQ(tree().freeze("box").error().code, Code::kTimeout);
   EXPECT_EQ(content("cgroup.freeze"), "0");
   EXPECT_EQ(tree().freeze("none").error().code, Code::kNotFound);
@@ -56,7 +62,8 @@ TEST_F(CgroupV2Files, FreezeWaitsForTheKernelAndGivesUpThawed) {
 
 TEST_F(CgroupV2Files, ReadsUsage) {
   std::string box = root_ + "/glovebox/inst/box/";
-  ASSERT_TRUE(put_file(box + "cpu.stat", "usage_usec 1500\nnr_throttled 2\nthrottled_usec 70\n", 0644));
+  ASSERT_TRUE(
+      put_file(box + "cpu.stat", "usage_usec 1500\nnr_throttled 2\nthrottled_usec 70\n", 0644));
   ASSERT_TRUE(put_file(box + "memory.current", "4096\n", 0644));
   ASSERT_TRUE(put_file(box + "memory.peak", "8192\n", 0644));
   ASSERT_TRUE(put_file(box + "memory.events", "oom 3\noom_kill 2\n", 0644));
@@ -130,12 +137,14 @@ TEST_F(CgroupTest, ReusedGroupTakesHigherAndLowerLimits) {
   EXPECT_TRUE(tree_->remove("box", 1000ms));
 }
 
-// The parts of cgroup v2 that need no controller, on a real kernel: a host with v1 controllers still has the unified tree.
+// The parts of cgroup v2 that need no controller, on a real kernel: a host with v1 controllers
+// still has the unified tree.
 TEST_F(CgroupTest, UnifiedTreeFreezesAndKills) {
   const std::string mount = "/sys/fs/cgroup/unified";
   std::string parent = "glovebox-test-" + std::to_string(::getpid());
   std::string box = mount + "/" + parent + "/box";
-  if (!exists(mount + "/cgroup.procs") || !make_directories(box, 0755)) GTEST_SKIP() << "no writable cgroup2 at " << mount;
+  if (!exists(mount + "/cgroup.procs") || !make_directories(box, 0755))
+    GTEST_SKIP() << "no writable cgroup2 at " << mount;
   tree_ = CgroupTree({{"unified", mount}}, parent);
   pid_t pid = spin_inside("box");
   for (int i = 0; i < 2000 && tree_->processes("box").empty(); ++i) ::usleep(1000);

@@ -30,7 +30,8 @@ Result<void> write_all(int fd, std::string_view bytes, const std::string& what) 
   return {};
 }
 
-// copy_file_range shares or copies inside the kernel; older kernels and some file systems refuse, then sendfile does it.
+// copy_file_range shares or copies inside the kernel; older kernels and some file systems refuse,
+// then sendfile does it.
 Result<void> copy_range(int in, int out, off_t begin, off_t end, const std::string& what) {
   off_t to = begin;
   while (begin < end) {
@@ -89,7 +90,7 @@ Result<void> put_file(const std::string& path, std::string_view content, mode_t 
 }
 
 bool exists(const std::string& path) {
-  struct stat st {};
+  struct stat st{};
   return ::lstat(path.c_str(), &st) == 0;
 }
 
@@ -99,7 +100,8 @@ Result<void> make_directory(const std::string& path, mode_t mode) {
 }
 
 Result<void> make_directories(const std::string& path, mode_t mode) {
-  for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+  for (size_t slash = path.find('/', 1); slash != std::string::npos;
+       slash = path.find('/', slash + 1)) {
     GB_TRYV(make_directory(path.substr(0, slash), mode));
   }
   return make_directory(path, mode);
@@ -132,7 +134,7 @@ Result<void> remove_tree(const std::string& path, bool keep_top) {
 Result<void> copy_sparse(const std::string& from, const std::string& to) {
   GB_TRY(auto in, open_fd(from, O_RDONLY));
   GB_TRY(auto out, open_fd(to, O_WRONLY | O_CREAT | O_TRUNC, 0600));
-  struct stat st {};
+  struct stat st{};
   if (::fstat(in.get(), &st) < 0) return fail_errno(from);
   if (::ftruncate(out.get(), st.st_size) < 0) return fail_errno(to);
   off_t end = 0;
@@ -149,7 +151,7 @@ Result<void> copy_sparse(const std::string& from, const std::string& to) {
 
 Result<UniqueFd> sealed_copy(const std::string& path, const std::string& name) {
   GB_TRY(auto in, open_fd(path, O_RDONLY));
-  struct stat st {};
+  struct stat st{};
   if (::fstat(in.get(), &st) < 0) return fail_errno(path);
   unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   UniqueFd fd(static_cast<int>(::syscall(SYS_memfd_create, name.c_str(), flags | MFD_EXEC)));

@@ -31,7 +31,7 @@ TEST_F(FilesTest, SparseCopyKeepsHolesSizeAndBytes) {
     ASSERT_EQ(::pwrite(fd.get(), "middle", 6, (32 << 20) + 7), 6);
   }
   ASSERT_TRUE(copy_sparse(from, to));
-  struct stat st {};
+  struct stat st{};
   ASSERT_EQ(::stat(to.c_str(), &st), 0);
   EXPECT_EQ(st.st_size, 64 << 20);
   EXPECT_LT(st.st_blocks * 512, 1 << 20);

@@ -21,7 +21,8 @@ Result<UniqueFd> open_loop_node(int number, bool read_only) {
   std::string path = "/dev/loop" + std::to_string(number);
   auto fd = open_fd(path, read_only ? O_RDONLY : O_RDWR);
   if (fd || fd.error().code != Code::kFileNotFound) return fd;
-  if (::mknod(path.c_str(), S_IFBLK | 0600, makedev(7, static_cast<unsigned>(number))) < 0 && errno != EEXIST) {
+  if (::mknod(path.c_str(), S_IFBLK | 0600, makedev(7, static_cast<unsigned>(number))) < 0 &&
+      errno != EEXIST) {
     return fail_errno("mknod " + path);
   }
   return open_fd(path, read_only ? O_RDONLY : O_RDWR);
@@ -63,7 +64,8 @@ std::vector<LoopUse> loops_below(const std::string& directory) {
 
 Result<void> release_loop(const std::string& device) {
   GB_TRY(auto fd, open_fd(device, O_RDONLY));
-  if (::ioctl(fd.get(), LOOP_CLR_FD) < 0 && errno != ENXIO) return fail_errno("LOOP_CLR_FD " + device);
+  if (::ioctl(fd.get(), LOOP_CLR_FD) < 0 && errno != ENXIO)
+    return fail_errno("LOOP_CLR_FD " + device);
   return {};
 }
 

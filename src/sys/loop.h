@@ -9,7 +9,8 @@
 
 namespace glovebox::sys {
 
-// A loop device that the kernel frees by itself once neither this descriptor nor a mount uses it (LO_FLAGS_AUTOCLEAR).
+// A loop device that the kernel frees by itself once neither this descriptor nor a mount uses it
+// (LO_FLAGS_AUTOCLEAR).
 struct LoopDevice {
   UniqueFd fd;
   std::string path;  // /dev/loopN

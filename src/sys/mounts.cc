@@ -12,7 +12,8 @@
 #include "base/text.h"
 #include "sys/files.h"
 
-extern "C" int umount2(const char* target, int flags) noexcept;  // <sys/mount.h> clashes with <linux/mount.h>
+extern "C" int umount2(const char* target,
+                       int flags) noexcept;  // <sys/mount.h> clashes with <linux/mount.h>
 
 namespace glovebox::sys {
 namespace {
@@ -38,7 +39,8 @@ std::string unescape(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '\\' && i + 3 < text.size()) {
-      out += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
+      out += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 +
+                               (text[i + 3] - '0'));
       i += 3;
     } else {
       out += text[i];
@@ -49,8 +51,8 @@ std::string unescape(std::string_view text) {
 
 }  // namespace
 
-Result<UniqueFd> new_mount(const std::string& type, const std::string& source, const MountOptions& options,
-                           unsigned attributes) {
+Result<UniqueFd> new_mount(const std::string& type, const std::string& source,
+                           const MountOptions& options, unsigned attributes) {
   UniqueFd context(static_cast<int>(::syscall(SYS_fsopen, type.c_str(), FSOPEN_CLOEXEC)));
   if (!context) return fail_errno("fsopen " + type);
   if (!source.empty() && fs_config(context, FSCONFIG_SET_STRING, "source", source.c_str()) < 0) {
@@ -64,7 +66,8 @@ Result<UniqueFd> new_mount(const std::string& type, const std::string& source, c
   if (fs_config(context, FSCONFIG_CMD_CREATE, nullptr, nullptr) < 0) {
     return context_error(context, type + " from " + source, errno);
   }
-  UniqueFd mount(static_cast<int>(::syscall(SYS_fsmount, context.get(), FSMOUNT_CLOEXEC, attributes)));
+  UniqueFd mount(
+      static_cast<int>(::syscall(SYS_fsmount, context.get(), FSMOUNT_CLOEXEC, attributes)));
   if (!mount) return context_error(context, type + " from " + source, errno);
   return mount;
 }
@@ -87,7 +90,8 @@ Result<void> map_owners(const UniqueFd& mount, const UniqueFd& user_namespace) {
 }
 
 Result<void> attach_mount(const UniqueFd& mount, const std::string& path) {
-  if (::syscall(SYS_move_mount, mount.get(), "", AT_FDCWD, path.c_str(), MOVE_MOUNT_F_EMPTY_PATH) < 0) {
+  if (::syscall(SYS_move_mount, mount.get(), "", AT_FDCWD, path.c_str(), MOVE_MOUNT_F_EMPTY_PATH) <
+      0) {
     return fail_errno("move_mount to " + path);
   }
   return {};
@@ -106,8 +110,8 @@ std::vector<MountEntry> parse_mount_table(const std::string& text) {
     size_t dash = 6;
     while (dash < words.size() && words[dash] != "-") ++dash;
     if (dash + 3 >= words.size()) continue;
-    entries.push_back({unescape(words[3]), unescape(words[4]), words[dash + 1], unescape(words[dash + 2]),
-                       unescape(words[dash + 3])});
+    entries.push_back({unescape(words[3]), unescape(words[4]), words[dash + 1],
+                       unescape(words[dash + 2]), unescape(words[dash + 3])});
   }
   return entries;
 }
@@ -118,8 +122,9 @@ std::vector<MountEntry> mount_table(const std::string& pid) {
 }
 
 bool is_mount_point(const std::string& path) {
-  struct statx info {};
-  if (::statx(AT_FDCWD, path.c_str(), AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW, STATX_TYPE, &info) < 0) return false;
+  struct statx info{};
+  if (::statx(AT_FDCWD, path.c_str(), AT_NO_AUTOMOUNT | AT_SYMLINK_NOFOLLOW, STATX_TYPE, &info) < 0)
+    return false;
   return (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
 }
 

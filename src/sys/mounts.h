@@ -8,16 +8,17 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 
-// The descriptor-based mount interface (fsopen(2), fsmount(2), open_tree(2), move_mount(2), mount_setattr(2)). A mount that is
-// only a descriptor is in no mount table and vanishes when the descriptor is closed, unless it was attached.
+// The descriptor-based mount interface (fsopen(2), fsmount(2), open_tree(2), move_mount(2),
+// mount_setattr(2)). A mount that is only a descriptor is in no mount table and vanishes when the
+// descriptor is closed, unless it was attached.
 namespace glovebox::sys {
 
 // key with an empty value is a flag.
 using MountOptions = std::vector<std::pair<std::string, std::string>>;
 
 // `attributes`: MOUNT_ATTR_*. The error holds what the file system said in its own words.
-Result<UniqueFd> new_mount(const std::string& type, const std::string& source, const MountOptions& options,
-                           unsigned attributes);
+Result<UniqueFd> new_mount(const std::string& type, const std::string& source,
+                           const MountOptions& options, unsigned attributes);
 // A detached copy of the mount at `path`.
 Result<UniqueFd> clone_mount(const std::string& path);
 // Maps owners through the user namespace. Only on a detached mount that has no mapping yet.
@@ -27,7 +28,7 @@ Result<void> attach_mount(const UniqueFd& mount, const std::string& path);
 Result<void> detach_mount(const std::string& path);
 
 struct MountEntry {
-  std::string root;    // of the mount inside its file system
+  std::string root;  // of the mount inside its file system
   std::string target;
   std::string type;
   std::string source;

@@ -52,7 +52,7 @@ TEST_F(MountTest, MappedOwnersAreTheNamespaces) {
   auto space = make_user_namespace(0x20000000, 65536);
   ASSERT_TRUE(space.has_value()) << space.error().message;
   ASSERT_TRUE(map_owners(*mount, *space));
-  struct stat st {};
+  struct stat st{};
   ASSERT_EQ(::fstat(mount->get(), &st), 0);
   EXPECT_EQ(st.st_uid, 0x20000000u);
   EXPECT_FALSE(map_owners(*mount, *space).has_value());  // once only

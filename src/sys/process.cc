@@ -41,13 +41,17 @@ constexpr size_t kStackBytes = 256 * 1024;
 
 class Stack {
  public:
-  Stack() : base_(::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0)) {}
+  Stack()
+      : base_(::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0)) {}
   ~Stack() {
     if (base_ != MAP_FAILED) ::munmap(base_, kStackBytes);
   }
   Stack(const Stack&) = delete;
   Stack& operator=(const Stack&) = delete;
-  void* top() const { return base_ == MAP_FAILED ? nullptr : static_cast<char*>(base_) + kStackBytes; }
+  void* top() const {
+    return base_ == MAP_FAILED ? nullptr : static_cast<char*>(base_) + kStackBytes;
+  }
 
  private:
   void* base_;
@@ -62,7 +66,8 @@ std::optional<ProcessId> identify(pid_t pid) {
 }
 
 std::string boot_id() {
-  static const std::string id = read_file("/proc/sys/kernel/random/boot_id").value_or("").substr(0, 36);
+  static const std::string id =
+      read_file("/proc/sys/kernel/random/boot_id").value_or("").substr(0, 36);
   return id;
 }
 
@@ -79,19 +84,22 @@ bool is_alive(const ProcessId& id) {
 Result<UniqueFd> open_pidfd(const ProcessId& id) {
   UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, id.pid, 0)));
   if (!fd && errno != ESRCH && errno != EINVAL) return fail_errno("pidfd_open");
-  auto now = fd ? identify(id.pid) : std::nullopt;  // checked after opening: the descriptor holds the number
+  auto now = fd ? identify(id.pid)
+                : std::nullopt;  // checked after opening: the descriptor holds the number
   if (!now || now->start_time != id.start_time) return fail(Code::kNotFound, "the process is gone");
   return fd;
 }
 
 void kill_process(const ProcessId& id) {
-  if (auto fd = open_pidfd(id)) (void)::syscall(SYS_pidfd_send_signal, fd->get(), SIGKILL, nullptr, 0);
+  if (auto fd = open_pidfd(id))
+    (void)::syscall(SYS_pidfd_send_signal, fd->get(), SIGKILL, nullptr, 0);
 }
 
 bool wait_readable(int fd, std::chrono::milliseconds patience) {
   auto end = std::chrono::steady_clock::now() + patience;
   for (;;) {
-    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - std::chrono::steady_clock::now());
     pollfd poll_fd{fd, POLLIN, 0};
     int rc = ::poll(&poll_fd, 1, static_cast<int>(std::max<int64_t>(0, left.count())));
     if (rc > 0) return true;
@@ -101,7 +109,8 @@ bool wait_readable(int fd, std::chrono::milliseconds patience) {
 
 std::optional<int> peek_status(pid_t pid) {
   siginfo_t info{};
-  if (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid != pid) {
+  if (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) < 0 ||
+      info.si_pid != pid) {
     return std::nullopt;
   }
   if (info.si_code == CLD_EXITED) return (info.si_status & 0xff) << 8;
@@ -110,7 +119,8 @@ std::optional<int> peek_status(pid_t pid) {
 
 void reap_ended(std::vector<ProcessId>* members) {
   auto is_member = [&](pid_t pid) {
-    return std::any_of(members->begin(), members->end(), [&](const auto& m) { return m.pid == pid; });
+    return std::any_of(members->begin(), members->end(),
+                       [&](const auto& m) { return m.pid == pid; });
   };
   auto ended = [&](const ProcessId& member) {
     auto stat = read_stat(member.pid);
@@ -141,12 +151,14 @@ std::vector<pid_t> children() {
 int find_descriptor(pid_t pid, const std::string& target) {
   std::string directory = "/proc/" + std::to_string(pid) + "/fd";
   for (const auto& name : list_directory(directory)) {
-    if (read_link(directory + "/" + name) == target) return static_cast<int>(parse_int(name).value_or(-1));
+    if (read_link(directory + "/" + name) == target)
+      return static_cast<int>(parse_int(name).value_or(-1));
   }
   return -1;
 }
 
-// A handler of ours must not run in the child, which has our memory: every signal stays blocked from before the clone.
+// A handler of ours must not run in the child, which has our memory: every signal stays blocked
+// from before the clone.
 Result<Spawned> spawn_sharing_memory(int flags, int (*entry)(void*), void* argument) {
   Stack stack;
   if (stack.top() == nullptr) return fail_errno("mmap");
@@ -154,7 +166,8 @@ Result<Spawned> spawn_sharing_memory(int flags, int (*entry)(void*), void* argum
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   int pidfd = -1;
-  pid_t pid = ::clone(entry, stack.top(), flags | CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, argument, &pidfd);
+  pid_t pid = ::clone(entry, stack.top(), flags | CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD,
+                      argument, &pidfd);
   int error = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid < 0) return fail_errno("clone", error);

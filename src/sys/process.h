@@ -34,16 +34,18 @@ bool wait_readable(int fd, std::chrono::milliseconds patience);
 
 // The wait status of a child of ours that has ended, without reaping it.
 std::optional<int> peek_status(pid_t pid);
-// Reaps those of `members` that are zombies of ours and drops every one that is gone. A zombie whose parent is another process
-// outside `members` is as good as gone: its parent will reap it when it likes.
+// Reaps those of `members` that are zombies of ours and drops every one that is gone. A zombie
+// whose parent is another process outside `members` is as good as gone: its parent will reap it
+// when it likes.
 void reap_ended(std::vector<ProcessId>* members);
 std::vector<pid_t> children();  // of this process, zombies included
 
 // A descriptor of the process whose link reads `target` ("pipe:[123]"), or -1.
 int find_descriptor(pid_t pid, const std::string& target);
 
-// Runs `entry(argument)` in a new process that shares our memory (clone with CLONE_VM | CLONE_VFORK and `flags`) and returns
-// once it has called exec or _exit. `entry` may only make system calls. Signals are blocked in it until it unblocks them.
+// Runs `entry(argument)` in a new process that shares our memory (clone with CLONE_VM | CLONE_VFORK
+// and `flags`) and returns once it has called exec or _exit. `entry` may only make system calls.
+// Signals are blocked in it until it unblocks them.
 struct Spawned {
   pid_t pid = 0;
   UniqueFd pidfd;

@@ -87,7 +87,8 @@ TEST(SpawnSharingMemory, RunsInOurMemoryAndReturnsAfterIt) {
   EXPECT_EQ(sigismember(&mask, SIGTERM), 0);  // the caller's mask is back
 }
 
-// The daemon's ends are gone; whoever holds the inner ends keeps what was written, and we find it again.
+// The daemon's ends are gone; whoever holds the inner ends keeps what was written, and we find it
+// again.
 TEST(LastingPipe, SurvivesTheLossOfOurEnds) {
   auto in = make_lasting_pipe(Direction::kToSandbox, 1 << 16);
   auto out = make_lasting_pipe(Direction::kFromSandbox, 1 << 16);
@@ -104,7 +105,8 @@ TEST(LastingPipe, SurvivesTheLossOfOurEnds) {
   char text[8]{};
   EXPECT_EQ(::read(reader->get(), text, sizeof text), 4);
   EXPECT_STREQ(text, "kept");
-  EXPECT_EQ(reopen_pipe(holder, in->inode + 100000, Direction::kToSandbox).error().code, Code::kNotFound);
+  EXPECT_EQ(reopen_pipe(holder, in->inode + 100000, Direction::kToSandbox).error().code,
+            Code::kNotFound);
   ::kill(holder, SIGKILL);
   ::waitpid(holder, nullptr, 0);
 }

@@ -21,6 +21,7 @@
 namespace glovebox::sys {
 namespace {
 
+// clang-format off: a table, in groups
 // A name that this architecture or library does not know is skipped.
 constexpr const char* kAllowed[] = {
     // files and directories
@@ -65,18 +66,73 @@ constexpr const char* kAllowed[] = {
     // the system
     "getrandom", "landlock_add_rule", "landlock_create_ruleset", "landlock_restrict_self", "sysinfo", "uname",
 };
+// clang-format on
 
-// Known, and no business of a sandbox: EPERM rather than ENOSYS tells the caller that asking differently will not help.
+// Known, and no business of a sandbox: EPERM rather than ENOSYS tells the caller that asking
+// differently will not help.
 const std::vector<std::string>& refused() {
-  static const std::vector<std::string> names = {
-      "acct", "add_key", "adjtimex", "bpf", "clock_adjtime", "clock_settime", "create_module", "delete_module",
-      "fanotify_init", "finit_module", "fsconfig", "fsmount", "fsopen", "fspick", "get_kernel_syms", "init_module",
-      "io_uring_enter", "io_uring_register", "io_uring_setup", "ioperm", "iopl", "kexec_file_load", "kexec_load",
-      "keyctl", "lookup_dcookie", "lsm_set_self_attr", "mbind", "migrate_pages", "mount", "mount_setattr", "move_mount", "move_pages",
-      "name_to_handle_at", "nfsservctl", "open_by_handle_at", "open_tree", "perf_event_open", "pivot_root",
-      "query_module", "quotactl", "quotactl_fd", "reboot", "request_key", "set_mempolicy", "set_mempolicy_home_node",
-      "setdomainname", "sethostname", "setns", "settimeofday", "swapoff", "swapon", "sysfs", "syslog", "umount",
-      "umount2", "unshare", "uselib", "userfaultfd", "ustat", "vhangup", "vm86", "vm86old"};
+  static const std::vector<std::string> names = {"acct",
+                                                 "add_key",
+                                                 "adjtimex",
+                                                 "bpf",
+                                                 "clock_adjtime",
+                                                 "clock_settime",
+                                                 "create_module",
+                                                 "delete_module",
+                                                 "fanotify_init",
+                                                 "finit_module",
+                                                 "fsconfig",
+                                                 "fsmount",
+                                                 "fsopen",
+                                                 "fspick",
+                                                 "get_kernel_syms",
+                                                 "init_module",
+                                                 "io_uring_enter",
+                                                 "io_uring_register",
+                                                 "io_uring_setup",
+                                                 "ioperm",
+                                                 "iopl",
+                                                 "kexec_file_load",
+                                                 "kexec_load",
+                                                 "keyctl",
+                                                 "lookup_dcookie",
+                                                 "lsm_set_self_attr",
+                                                 "mbind",
+                                                 "migrate_pages",
+                                                 "mount",
+                                                 "mount_setattr",
+                                                 "move_mount",
+                                                 "move_pages",
+                                                 "name_to_handle_at",
+                                                 "nfsservctl",
+                                                 "open_by_handle_at",
+                                                 "open_tree",
+                                                 "perf_event_open",
+                                                 "pivot_root",
+                                                 "query_module",
+                                                 "quotactl",
+                                                 "quotactl_fd",
+                                                 "reboot",
+                                                 "request_key",
+                                                 "set_mempolicy",
+                                                 "set_mempolicy_home_node",
+                                                 "setdomainname",
+                                                 "sethostname",
+                                                 "setns",
+                                                 "settimeofday",
+                                                 "swapoff",
+                                                 "swapon",
+                                                 "sysfs",
+                                                 "syslog",
+                                                 "umount",
+                                                 "umount2",
+                                                 "unshare",
+                                                 "uselib",
+                                                 "userfaultfd",
+                                                 "ustat",
+                                                 "vhangup",
+                                                 "vm86",
+                                                 "vm86old"};
   return names;
 }
 
@@ -91,7 +147,8 @@ Result<void> add_rule(scmp_filter_ctx context, const char* name, uint32_t action
 Result<std::vector<sock_filter>> export_program(scmp_filter_ctx context) {
   UniqueFd file(static_cast<int>(::syscall(SYS_memfd_create, "seccomp", MFD_CLOEXEC)));
   if (!file) return fail_errno("memfd_create");
-  if (int rc = ::seccomp_export_bpf(context, file.get()); rc < 0) return fail_errno("seccomp_export_bpf", -rc);
+  if (int rc = ::seccomp_export_bpf(context, file.get()); rc < 0)
+    return fail_errno("seccomp_export_bpf", -rc);
   off_t size = ::lseek(file.get(), 0, SEEK_END);
   std::vector<sock_filter> program(static_cast<size_t>(size) / sizeof(sock_filter));
   if (size <= 0 || ::pread(file.get(), program.data(), static_cast<size_t>(size), 0) != size) {
@@ -101,20 +158,25 @@ Result<std::vector<sock_filter>> export_program(scmp_filter_ctx context) {
 }
 
 Result<std::vector<sock_filter>> compile_calls() {
-  std::unique_ptr<void, void (*)(void*)> context(::seccomp_init(SCMP_ACT_ERRNO(ENOSYS)), ::seccomp_release);
+  std::unique_ptr<void, void (*)(void*)> context(::seccomp_init(SCMP_ACT_ERRNO(ENOSYS)),
+                                                 ::seccomp_release);
   if (!context) return fail(Code::kInternal, "seccomp_init failed");
   // 32-bit and x32 entry points have other numbers and other bugs.
   ::seccomp_attr_set(context.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(ENOSYS));
-  ::seccomp_attr_set(context.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2);  // a binary tree instead of a chain
+  ::seccomp_attr_set(context.get(), SCMP_FLTATR_CTL_OPTIMIZE,
+                     2);  // a binary tree instead of a chain
   for (const char* name : kAllowed) GB_TRYV(add_rule(context.get(), name, SCMP_ACT_ALLOW));
-  for (const auto& name : refused()) GB_TRYV(add_rule(context.get(), name.c_str(), SCMP_ACT_ERRNO(EPERM)));
+  for (const auto& name : refused())
+    GB_TRYV(add_rule(context.get(), name.c_str(), SCMP_ACT_ERRNO(EPERM)));
   return export_program(context.get());
 }
 
-constexpr uint32_t kNamespaceFlags = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER |
-                                     CLONE_NEWPID | CLONE_NEWNET | 0x80 /* CLONE_NEWTIME */;
+constexpr uint32_t kNamespaceFlags = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC |
+                                     CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET |
+                                     0x80 /* CLONE_NEWTIME */;
 
-// Written by hand, since libseccomp cannot say "not one of"; and on the low words only, as the kernel cuts these arguments to 32 bits.
+// Written by hand, since libseccomp cannot say "not one of"; and on the low words only, as the
+// kernel cuts these arguments to 32 bits.
 class Arguments {
  public:
   std::vector<sock_filter> build() {
@@ -133,7 +195,9 @@ class Arguments {
   static sock_filter test(uint16_t op, uint32_t value, uint8_t yes, uint8_t no) {
     return BPF_JUMP(static_cast<uint16_t>(BPF_JMP | op | BPF_K), value, yes, no);
   }
-  static sock_filter answer(uint32_t error) { return BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error); }
+  static sock_filter answer(uint32_t error) {
+    return BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error);
+  }
   static sock_filter allow() { return BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW); }
   static sock_filter load_word(size_t offset) {
     return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<uint32_t>(offset));
@@ -141,12 +205,19 @@ class Arguments {
   static Code argument(int index) {  // little-endian machines only
     return {load_word(offsetof(seccomp_data, args) + 8 * static_cast<size_t>(index))};
   }
-  static Code refuse_if(uint32_t value, uint32_t error) { return {test(BPF_JEQ, value, 0, 1), answer(error)}; }
+  static Code refuse_if(uint32_t value, uint32_t error) {
+    return {test(BPF_JEQ, value, 0, 1), answer(error)};
+  }
   static Code allow_if(uint32_t value) { return {test(BPF_JEQ, value, 0, 1), allow()}; }
 
   static std::vector<Code> socket_rules() {
-    return {argument(0), allow_if(AF_UNIX), allow_if(AF_INET), allow_if(AF_INET6),
-            {test(BPF_JEQ, AF_NETLINK, 1, 0), answer(EAFNOSUPPORT)}, argument(2), allow_if(NETLINK_ROUTE),
+    return {argument(0),
+            allow_if(AF_UNIX),
+            allow_if(AF_INET),
+            allow_if(AF_INET6),
+            {test(BPF_JEQ, AF_NETLINK, 1, 0), answer(EAFNOSUPPORT)},
+            argument(2),
+            allow_if(NETLINK_ROUTE),
             {answer(EPROTONOSUPPORT)}};
   }
 
@@ -175,6 +246,8 @@ const Result<SandboxFilter>& sandbox_filter() {
   return filter;
 }
 
-const std::vector<std::string>& refused_calls() { return refused(); }
+const std::vector<std::string>& refused_calls() {
+  return refused();
+}
 
 }  // namespace glovebox::sys

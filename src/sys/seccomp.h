@@ -8,9 +8,10 @@
 
 #include "base/result.h"
 
-// What a process in the container tier may ask of the kernel. Two filters, both installed; the stricter answer counts:
-// `calls` allows known harmless calls, answers EPERM to known dangerous ones and ENOSYS to all others, so that programs fall back;
-// `arguments` refuses single uses of allowed calls (namespaces in clone, TIOCSTI, exotic socket families).
+// What a process in the container tier may ask of the kernel. Two filters, both installed; the
+// stricter answer counts: `calls` allows known harmless calls, answers EPERM to known dangerous
+// ones and ENOSYS to all others, so that programs fall back; `arguments` refuses single uses of
+// allowed calls (namespaces in clone, TIOCSTI, exotic socket families).
 namespace glovebox::sys {
 
 struct SandboxFilter {

@@ -62,8 +62,10 @@ TEST(SandboxFilter, CloneMakesProcessesButNoNamespaces) {
               return pid;
             }),
             0);
-  for (long flag : {CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWPID, CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWCGROUP}) {
-    EXPECT_EQ(under_filter([&] { return ::syscall(SYS_clone, flag | SIGCHLD, 0, 0, 0, 0); }), EPERM) << std::hex << flag;
+  for (long flag : {CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWPID, CLONE_NEWIPC,
+                    CLONE_NEWUTS, CLONE_NEWCGROUP}) {
+    EXPECT_EQ(under_filter([&] { return ::syscall(SYS_clone, flag | SIGCHLD, 0, 0, 0, 0); }), EPERM)
+        << std::hex << flag;
   }
 }
 
@@ -79,9 +81,12 @@ TEST(SandboxFilter, OnlyOrdinarySockets) {
   EXPECT_EQ(under_filter([] { return ::socket(AF_UNIX, SOCK_STREAM, 0); }), 0);
   EXPECT_EQ(under_filter([] { return ::socket(AF_INET, SOCK_STREAM, 0); }), 0);
   EXPECT_EQ(under_filter([] { return ::socket(AF_NETLINK, SOCK_RAW, 0); }), 0);
-  EXPECT_EQ(under_filter([] { return ::socket(AF_NETLINK, SOCK_RAW, 12 /* NETFILTER */); }), EPROTONOSUPPORT);
-  for (int family : {17 /* PACKET */, 40 /* VSOCK */, 38 /* ALG */, 16 + 28 /* XDP */, 29 /* CAN */, 31 /* BLUETOOTH */}) {
-    EXPECT_EQ(under_filter([&] { return ::socket(family, SOCK_STREAM, 0); }), EAFNOSUPPORT) << family;
+  EXPECT_EQ(under_filter([] { return ::socket(AF_NETLINK, SOCK_RAW, 12 /* NETFILTER */); }),
+            EPROTONOSUPPORT);
+  for (int family : {17 /* PACKET */, 40 /* VSOCK */, 38 /* ALG */, 16 + 28 /* XDP */, 29 /* CAN */,
+                     31 /* BLUETOOTH */}) {
+    EXPECT_EQ(under_filter([&] { return ::socket(family, SOCK_STREAM, 0); }), EAFNOSUPPORT)
+        << family;
   }
 }
 

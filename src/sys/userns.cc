@@ -27,8 +27,9 @@ struct Plan {
   int error = 0;
 };
 
-// The namespace's first process: lives until we kill it, or until the daemon dies. It holds copies of all our descriptors, so
-// it must not wait for the end of a pipe that another thread's holder may keep open.
+// The namespace's first process: lives until we kill it, or until the daemon dies. It holds copies
+// of all our descriptors, so it must not wait for the end of a pipe that another thread's holder
+// may keep open.
 int hold_namespace(void* argument) {
   const auto* plan = static_cast<const Plan*>(argument);
   ::syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -39,18 +40,21 @@ int hold_namespace(void* argument) {
 // Raw system calls: the library's setresuid() would change every thread of the daemon.
 int create_namespace(void* argument) {
   auto* plan = static_cast<Plan*>(argument);
-  if (::syscall(SYS_setresgid, -1, plan->base, -1) < 0 || ::syscall(SYS_setresuid, -1, plan->base, -1) < 0) {
+  if (::syscall(SYS_setresgid, -1, plan->base, -1) < 0 ||
+      ::syscall(SYS_setresuid, -1, plan->base, -1) < 0) {
     plan->error = errno;
     ::syscall(SYS_exit, 1);
   }
-  // Hosts that forbid user namespaces to ordinary users still allow them with CAP_SYS_ADMIN, which is permitted yet, not effective.
+  // Hosts that forbid user namespaces to ordinary users still allow them with CAP_SYS_ADMIN, which
+  // is permitted yet, not effective.
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2]{};
   ::syscall(SYS_capget, &header, data);
   data[0].effective = data[0].permitted;
   data[1].effective = data[1].permitted;
   ::syscall(SYS_capset, &header, data);
-  plan->holder = ::clone(hold_namespace, plan->inner_stack_top, CLONE_NEWUSER | CLONE_VM | CLONE_PARENT | SIGCHLD, plan);
+  plan->holder = ::clone(hold_namespace, plan->inner_stack_top,
+                         CLONE_NEWUSER | CLONE_VM | CLONE_PARENT | SIGCHLD, plan);
   if (plan->holder < 0) plan->error = errno;
   ::syscall(SYS_exit, 0);
   return 0;

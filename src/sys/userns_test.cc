@@ -47,7 +47,8 @@ TEST_F(UserNamespaceTest, ManyAtOnceDoNotWaitForEachOther) {
   std::atomic<int> made = 0;
   for (uint32_t t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
-      for (uint32_t i = 0; i < 20; ++i) made += make_user_namespace(0x20000000 + (t * 20 + i) * 65536, 65536).has_value();
+      for (uint32_t i = 0; i < 20; ++i)
+        made += make_user_namespace(0x20000000 + (t * 20 + i) * 65536, 65536).has_value();
     });
   }
   for (auto& thread : threads) thread.join();

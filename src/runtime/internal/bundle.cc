@@ -33,7 +33,8 @@ std::string capability_list() {
                                     {CAP_SETFCAP, "CAP_SETFCAP"}};
   std::string list;
   for (const auto& [number, name] : kNames) {
-    if ((kSandboxCapabilities >> number & 1) != 0) list += (list.empty() ? "\"" : ",\"") + std::string(name) + "\"";
+    if ((kSandboxCapabilities >> number & 1) != 0)
+      list += (list.empty() ? "\"" : ",\"") + std::string(name) + "\"";
   }
   return "[" + list + "]";
 }
@@ -42,29 +43,37 @@ std::string process_section(const StartSpec& spec) {
   std::string caps = capability_list();
   std::string files = std::to_string(spec.limits.open_files);
   return R"("process":{"user":{"uid":0,"gid":0},"args":["/.glovebox/agent"],"env":[],"cwd":"/","noNewPrivileges":true,)"
-         R"("capabilities":{"bounding":)" + caps + R"(,"effective":)" + caps + R"(,"permitted":)" + caps + "}," +
+         R"("capabilities":{"bounding":)" +
+         caps + R"(,"effective":)" + caps + R"(,"permitted":)" + caps + "}," +
          R"("rlimits":[{"type":"RLIMIT_NOFILE","hard":)" + files + R"(,"soft":)" + files + "}]}";
 }
 
-// The agent's directory is mounted, not the file: templates hold an empty /.glovebox, and runsc makes no mount points in erofs. Its
-// "ro" keeps honest programs from writing only: open("/proc/1/exe", O_TRUNC) gets through to the host (20240729), so the
-// source itself must be a read-only file system.
-// /tmp is named because the engine would else put a tmpfs there, whose pages count as memory and whose filling ends the sandbox.
+// The agent's directory is mounted, not the file: templates hold an empty /.glovebox, and runsc
+// makes no mount points in erofs. Its "ro" keeps honest programs from writing only:
+// open("/proc/1/exe", O_TRUNC) gets through to the host (20240729), so the source itself must be a
+// read-only file system. /tmp is named because the engine would else put a tmpfs there, whose pages
+// count as memory and whose filling ends the sandbox.
 std::string mounts_section(const StartSpec& spec, const BundlePaths& paths) {
   std::string shm = std::to_string(spec.limits.memory_bytes / 2);
   return R"("mounts":[{"destination":"/proc","type":"proc","source":"proc"},)"
          R"({"destination":"/dev","type":"tmpfs","source":"tmpfs"},)"
          R"({"destination":"/sys","type":"sysfs","source":"sysfs","options":["nosuid","noexec","nodev","ro"]},)"
-         R"({"destination":"/dev/shm","type":"tmpfs","source":"shm","options":["mode=1777","size=)" + shm + R"("]},)"
-         R"({"destination":"/tmp","type":"bind","source":)" + quoted(paths.tmp) + R"(,"options":["bind","rw"]},)"
-         R"({"destination":"/.glovebox","type":"bind","source":)" + quoted(paths.agent_directory) + R"(,"options":["bind","ro"]}])";
+         R"({"destination":"/dev/shm","type":"tmpfs","source":"shm","options":["mode=1777","size=)" +
+         shm +
+         R"("]},)"
+         R"({"destination":"/tmp","type":"bind","source":)" +
+         quoted(paths.tmp) +
+         R"(,"options":["bind","rw"]},)"
+         R"({"destination":"/.glovebox","type":"bind","source":)" +
+         quoted(paths.agent_directory) + R"(,"options":["bind","ro"]}])";
 }
 
 }  // namespace
 
 std::string bundle_config(const StartSpec& spec, const BundlePaths& paths) {
-  return R"({"ociVersion":"1.0.2",)" + process_section(spec) + R"(,"root":{"path":)" + quoted(paths.rootfs) +
-         R"(,"readonly":false},"hostname":)" + quoted(spec.hostname.empty() ? spec.id : spec.hostname) + "," +
+  return R"({"ociVersion":"1.0.2",)" + process_section(spec) + R"(,"root":{"path":)" +
+         quoted(paths.rootfs) + R"(,"readonly":false},"hostname":)" +
+         quoted(spec.hostname.empty() ? spec.id : spec.hostname) + "," +
          mounts_section(spec, paths) +
          R"(,"linux":{"namespaces":[{"type":"pid"},{"type":"network"},{"type":"ipc"},{"type":"uts"},{"type":"mount"}]}})";
 }

@@ -9,8 +9,8 @@ namespace glovebox::runtime {
 
 // Where the engine finds things, in its own mount namespace.
 struct BundlePaths {
-  std::string rootfs;  // the template
-  std::string tmp;     // an empty directory for /tmp
+  std::string rootfs;           // the template
+  std::string tmp;              // an empty directory for /tmp
   std::string agent_directory;  // holds nothing but the file "agent"; on a read-only file system
 };
 

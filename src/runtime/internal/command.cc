@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -54,7 +54,8 @@ Result<pid_t> start(const std::vector<std::string>& command, int output) {
 std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) return ::access(name.c_str(), X_OK) == 0 ? name : "";
   const char* path = ::getenv("PATH");
-  std::string directories = std::string(path != nullptr ? path : "") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+  std::string directories = std::string(path != nullptr ? path : "") +
+                            ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
   for (const auto& directory : split(directories, ':')) {
     std::string candidate = directory + "/" + name;
     if (directory.starts_with("/") && ::access(candidate.c_str(), X_OK) == 0) return candidate;
@@ -62,7 +63,8 @@ std::string find_program(const std::string& name) {
   return "";
 }
 
-Result<std::string> run_command(const std::vector<std::string>& command, std::chrono::milliseconds patience) {
+Result<std::string> run_command(const std::vector<std::string>& command,
+                                std::chrono::milliseconds patience) {
   UniqueFd output(static_cast<int>(::syscall(SYS_memfd_create, "output", MFD_CLOEXEC)));
   if (!output) return fail_errno("memfd_create");
   GB_TRY(pid_t pid, start(command, output.get()));

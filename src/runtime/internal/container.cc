@@ -68,7 +68,9 @@ class ContainerRuntime final : public LinuxRuntime {
   Result<void> launch(Launch& launch) override;
   void disk_usage(const Record& record, Usage* usage) const override;
   Result<void> remove_engine_state(const Record&) const override { return {}; }
-  std::vector<std::string> sweep_engine_state(const std::vector<std::string>&) const override { return {}; }
+  std::vector<std::string> sweep_engine_state(const std::vector<std::string>&) const override {
+    return {};
+  }
   std::string engine_log(const Record&) const override { return {}; }
   Result<std::string> engine_version() const override;
   std::string remedy() const override;
@@ -103,7 +105,8 @@ Result<int> ContainerRuntime::agent() {
 }
 
 Result<void> ContainerRuntime::spawn(Launch& launch, ContainerPlan* plan) const {
-  constexpr int kNamespaces = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
+  constexpr int kNamespaces =
+      CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
   GB_TRY(auto child, sys::spawn_sharing_memory(kNamespaces, container_child, plan));
   if (plan->error != 0) {
     ::waitpid(child.pid, nullptr, 0);
@@ -120,7 +123,8 @@ Result<void> ContainerRuntime::launch(Launch& launch) {
   auto slot = launch.record.fields.find("slot");
   if (slot == launch.record.fields.end()) return fail(Code::kCapacity, "no id range is free");
   ContainerPlan plan;
-  plan.base_id = kFirstId + static_cast<uint32_t>(parse_int(slot->second).value_or(0)) * kIdsPerSandbox;
+  plan.base_id =
+      kFirstId + static_cast<uint32_t>(parse_int(slot->second).value_or(0)) * kIdsPerSandbox;
   GB_TRY(auto user_namespace, sys::make_user_namespace(plan.base_id, kIdsPerSandbox));
   launch.timer.done("user namespace");
   GB_TRY(auto disk, private_disk(launch));
@@ -150,8 +154,9 @@ Result<void> ContainerRuntime::launch(Launch& launch) {
 
 // Overlay answers for the file system of its upper layer, which is the private disk.
 void ContainerRuntime::disk_usage(const Record& record, Usage* usage) const {
-  struct statfs fs {};
-  if (::statfs(("/proc/" + std::to_string(process_of(record).pid) + "/root").c_str(), &fs) < 0) return;
+  struct statfs fs{};
+  if (::statfs(("/proc/" + std::to_string(process_of(record).pid) + "/root").c_str(), &fs) < 0)
+    return;
   usage->disk_bytes = (fs.f_blocks - fs.f_bfree) * static_cast<uint64_t>(fs.f_bsize);
   usage->inodes = fs.f_files - fs.f_ffree;
 }
@@ -163,8 +168,10 @@ Result<std::string> ContainerRuntime::engine_version() const {
 }
 
 std::string ContainerRuntime::remedy() const {
-  return "The container tier needs root, Linux 6.1 or newer with erofs, overlayfs, loop devices and user namespaces, and cgroups "
-         "with memory, pids, cpu and freezer; inside another container give it CAP_SYS_ADMIN and a writable cgroup tree.";
+  return "The container tier needs root, Linux 6.1 or newer with erofs, overlayfs, loop devices "
+         "and user namespaces, and cgroups "
+         "with memory, pids, cpu and freezer; inside another container give it CAP_SYS_ADMIN and a "
+         "writable cgroup tree.";
 }
 
 }  // namespace

@@ -14,46 +14,55 @@
 namespace glovebox::runtime {
 namespace {
 
-constexpr uint64_t bit(int capability) { return 1ull << capability; }
+constexpr uint64_t bit(int capability) {
+  return 1ull << capability;
+}
 
 }  // namespace
 
-// Not among them: SYS_CHROOT (nothing needs it that a sandbox of its own does not give), NET_RAW (ping works through ping_group_range),
-// MKNOD, AUDIT_WRITE and everything that speaks to the host.
-const uint64_t kSandboxCapabilities = bit(CAP_CHOWN) | bit(CAP_DAC_OVERRIDE) | bit(CAP_FOWNER) | bit(CAP_FSETID) |
-                                      bit(CAP_KILL) | bit(CAP_SETGID) | bit(CAP_SETUID) | bit(CAP_SETPCAP) |
+// Not among them: SYS_CHROOT (nothing needs it that a sandbox of its own does not give), NET_RAW
+// (ping works through ping_group_range), MKNOD, AUDIT_WRITE and everything that speaks to the host.
+const uint64_t kSandboxCapabilities = bit(CAP_CHOWN) | bit(CAP_DAC_OVERRIDE) | bit(CAP_FOWNER) |
+                                      bit(CAP_FSETID) | bit(CAP_KILL) | bit(CAP_SETGID) |
+                                      bit(CAP_SETUID) | bit(CAP_SETPCAP) |
                                       bit(CAP_NET_BIND_SERVICE) | bit(CAP_SETFCAP);
 
 namespace {
 
-// What tells about the host, its disks or its kernel's memory. Missing ones are skipped: kernels differ.
+// What tells about the host, its disks or its kernel's memory. Missing ones are skipped: kernels
+// differ.
 constexpr const char* kMaskedFiles[] = {
-    "/proc/kcore",       "/proc/keys",     "/proc/key-users",    "/proc/timer_list",  "/proc/sched_debug", "/proc/kmsg",
-    "/proc/cmdline",     "/proc/bootconfig", "/proc/sysrq-trigger", "/proc/latency_stats", "/proc/kallsyms", "/proc/kpagecount",
-    "/proc/kpageflags",  "/proc/kpagecgroup", "/proc/vmallocinfo", "/proc/slabinfo",  "/proc/modules",     "/proc/mtrr",
-    "/proc/diskstats",   "/proc/partitions", "/proc/swaps",      "/proc/mdstat",      "/proc/iomem",       "/proc/ioports",
-    "/proc/interrupts",  "/proc/softirqs", "/proc/pagetypeinfo", "/proc/zoneinfo",    "/proc/buddyinfo",   "/proc/consoles",
-    "/proc/schedstat",   "/proc/config.gz", "/proc/locks",       "/proc/timer_stats", "/proc/fb",          "/proc/dma"};
-constexpr const char* kMaskedDirectories[] = {"/proc/acpi", "/proc/scsi",   "/proc/asound", "/proc/driver",
-                                              "/proc/fs",   "/proc/bus",    "/proc/irq",    "/proc/dynamic_debug",
-                                              "/proc/pressure"};
+    "/proc/kcore",         "/proc/keys",          "/proc/key-users",    "/proc/timer_list",
+    "/proc/sched_debug",   "/proc/kmsg",          "/proc/cmdline",      "/proc/bootconfig",
+    "/proc/sysrq-trigger", "/proc/latency_stats", "/proc/kallsyms",     "/proc/kpagecount",
+    "/proc/kpageflags",    "/proc/kpagecgroup",   "/proc/vmallocinfo",  "/proc/slabinfo",
+    "/proc/modules",       "/proc/mtrr",          "/proc/diskstats",    "/proc/partitions",
+    "/proc/swaps",         "/proc/mdstat",        "/proc/iomem",        "/proc/ioports",
+    "/proc/interrupts",    "/proc/softirqs",      "/proc/pagetypeinfo", "/proc/zoneinfo",
+    "/proc/buddyinfo",     "/proc/consoles",      "/proc/schedstat",    "/proc/config.gz",
+    "/proc/locks",         "/proc/timer_stats",   "/proc/fb",           "/proc/dma"};
+constexpr const char* kMaskedDirectories[] = {
+    "/proc/acpi", "/proc/scsi", "/proc/asound",        "/proc/driver",  "/proc/fs",
+    "/proc/bus",  "/proc/irq",  "/proc/dynamic_debug", "/proc/pressure"};
 
 struct Device {
   const char* path;
   unsigned major, minor;
 };
-constexpr Device kDevices[] = {{"/dev/null", 1, 3}, {"/dev/zero", 1, 5},   {"/dev/full", 1, 7},
+constexpr Device kDevices[] = {{"/dev/null", 1, 3},   {"/dev/zero", 1, 5},    {"/dev/full", 1, 7},
                                {"/dev/random", 1, 8}, {"/dev/urandom", 1, 9}, {"/dev/tty", 5, 0}};
 struct Link {
   const char* path;
   const char* target;
 };
-constexpr Link kLinks[] = {{"/dev/fd", "/proc/self/fd"},       {"/dev/stdin", "/proc/self/fd/0"},
-                           {"/dev/stdout", "/proc/self/fd/1"}, {"/dev/stderr", "/proc/self/fd/2"},
+constexpr Link kLinks[] = {{"/dev/fd", "/proc/self/fd"},
+                           {"/dev/stdin", "/proc/self/fd/0"},
+                           {"/dev/stdout", "/proc/self/fd/1"},
+                           {"/dev/stderr", "/proc/self/fd/2"},
                            {"/dev/ptmx", "pts/ptmx"}};
 
-// Files are made as the sandbox's root: the overlay's layers have mapped owners and know no host root. Losing fsuid 0 costs the
-// capabilities over files, so they are raised again.
+// Files are made as the sandbox's root: the overlay's layers have mapped owners and know no host
+// root. Losing fsuid 0 costs the capabilities over files, so they are raised again.
 bool act_as_sandbox_root(uint32_t base) {
   raw::call(SYS_setfsgid, base);
   raw::call(SYS_setfsuid, base);
@@ -70,7 +79,8 @@ bool mount_root(ContainerPlan& plan) {
   plan.enter(LaunchStep::kOverlay);
   if (!act_as_sandbox_root(plan.base_id)) return false;
   // Relative names: the mount table inside shows them, and no path of the host.
-  return raw::mount("overlay", "m", "overlay", raw::kNoSuid | raw::kNoDev, "lowerdir=l,upperdir=d/u,workdir=d/w");
+  return raw::mount("overlay", "m", "overlay", raw::kNoSuid | raw::kNoDev,
+                    "lowerdir=l,upperdir=d/u,workdir=d/w");
 }
 
 // Through the host's /proc, which shows the network namespace of the reader.
@@ -92,7 +102,8 @@ bool set_up_network(ContainerPlan& plan) {
   return raw::call(SYS_sethostname, plan.hostname, raw::length(plan.hostname)) == 0;
 }
 
-// From here on no path can lead to the host's files, also not through symbolic links of a hostile template.
+// From here on no path can lead to the host's files, also not through symbolic links of a hostile
+// template.
 bool pivot(ContainerPlan& plan) {
   plan.enter(LaunchStep::kPivot);
   return raw::call(SYS_chdir, "m") == 0 && raw::call(SYS_pivot_root, ".", ".") == 0 &&
@@ -102,32 +113,40 @@ bool pivot(ContainerPlan& plan) {
 bool make_dev(ContainerPlan& plan) {
   plan.enter(LaunchStep::kDev);
   if (!raw::make_dir("/dev", 0755)) return false;
-  if (!raw::mount("tmpfs", "/dev", "tmpfs", raw::kNoSuid | raw::kNoExec, "mode=755,size=64k,nr_inodes=64")) return false;
+  if (!raw::mount("tmpfs", "/dev", "tmpfs", raw::kNoSuid | raw::kNoExec,
+                  "mode=755,size=64k,nr_inodes=64"))
+    return false;
   for (const auto& device : kDevices) {
-    if (raw::call(SYS_mknodat, AT_FDCWD, device.path, S_IFCHR | 0666, makedev(device.major, device.minor)) != 0) return false;
+    if (raw::call(SYS_mknodat, AT_FDCWD, device.path, S_IFCHR | 0666,
+                  makedev(device.major, device.minor)) != 0)
+      return false;
   }
   for (const auto& link : kLinks) {
     if (raw::call(SYS_symlinkat, link.target, AT_FDCWD, link.path) != 0) return false;
   }
   if (!raw::make_dir("/dev/pts", 0755) || !raw::make_dir("/dev/shm", 01777)) return false;
-  return raw::mount("devpts", "/dev/pts", "devpts", raw::kNoSuid | raw::kNoExec, plan.devpts_options) &&
-         raw::mount("tmpfs", "/dev/shm", "tmpfs", raw::kNoSuid | raw::kNoDev | raw::kNoExec, plan.shm_options);
+  return raw::mount("devpts", "/dev/pts", "devpts", raw::kNoSuid | raw::kNoExec,
+                    plan.devpts_options) &&
+         raw::mount("tmpfs", "/dev/shm", "tmpfs", raw::kNoSuid | raw::kNoDev | raw::kNoExec,
+                    plan.shm_options);
 }
 
-// Not the host's sysfs, which names its hardware: the few files from which run-times learn their size.
+// Not the host's sysfs, which names its hardware: the few files from which run-times learn their
+// size.
 bool make_sys(ContainerPlan& plan) {
   plan.enter(LaunchStep::kSys);
   constexpr unsigned long kFlags = raw::kNoSuid | raw::kNoDev | raw::kNoExec;
   if (!raw::make_dir("/sys", 0755)) return false;
   if (!raw::mount("tmpfs", "/sys", "tmpfs", kFlags, "mode=755,size=64k,nr_inodes=32")) return false;
-  for (const char* path : {"/sys/devices", "/sys/devices/system", "/sys/devices/system/cpu", "/sys/fs", "/sys/fs/cgroup",
-                           "/sys/fs/cgroup/memory", "/sys/kernel"}) {
+  for (const char* path : {"/sys/devices", "/sys/devices/system", "/sys/devices/system/cpu",
+                           "/sys/fs", "/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/kernel"}) {
     if (!raw::make_dir(path, 0755)) return false;
   }
   for (const auto& file : plan.sys_files) {
     if (file.path != nullptr && !raw::write_text(file.path, file.text, 0444)) return false;
   }
-  return raw::mount(nullptr, "/sys", nullptr, raw::kRemount | raw::kBind | raw::kReadOnly | kFlags, nullptr);
+  return raw::mount(nullptr, "/sys", nullptr, raw::kRemount | raw::kBind | raw::kReadOnly | kFlags,
+                    nullptr);
 }
 
 bool make_proc(ContainerPlan& plan) {
@@ -147,10 +166,12 @@ bool mask_proc(ContainerPlan& plan) {
   return raw::bind_read_only("/proc/sys", "/proc/sys");
 }
 
-// The namespaces stay with the host's root; from here on the process has power only over what the mapped ids own.
+// The namespaces stay with the host's root; from here on the process has power only over what the
+// mapped ids own.
 bool become_sandbox_root(ContainerPlan& plan) {
   plan.enter(LaunchStep::kUserNamespace);
-  raw::call(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr, 0, 0, 0);  // not the daemon's; absent in some kernels
+  raw::call(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr, 0, 0,
+            0);  // not the daemon's; absent in some kernels
   if (raw::call(SYS_setns, plan.user_namespace_fd, CLONE_NEWUSER) != 0) return false;
   plan.enter(LaunchStep::kIds);
   return raw::call(SYS_setresgid, 0, 0, 0) == 0 && raw::call(SYS_setgroups, 0, nullptr) == 0 &&
@@ -161,8 +182,10 @@ bool set_limits(ContainerPlan& plan) {
   plan.enter(LaunchStep::kLimits);
   raw::call(SYS_umask, 022);
   raw::call(SYS_setsid);
-  // A core size of 1 keeps the kernel from running the host's core handler on a guest's behalf; 0 would not.
-  return raw::limit(RLIMIT_NOFILE, plan.open_files) && raw::limit(RLIMIT_CORE, 1) && raw::limit(RLIMIT_MEMLOCK, 64 << 20);
+  // A core size of 1 keeps the kernel from running the host's core handler on a guest's behalf; 0
+  // would not.
+  return raw::limit(RLIMIT_NOFILE, plan.open_files) && raw::limit(RLIMIT_CORE, 1) &&
+         raw::limit(RLIMIT_MEMLOCK, 64 << 20);
 }
 
 bool drop_capabilities(ContainerPlan& plan) {
@@ -179,7 +202,8 @@ bool drop_capabilities(ContainerPlan& plan) {
   __user_cap_data_struct data[2]{};
   data[0].permitted = data[0].effective = static_cast<uint32_t>(kSandboxCapabilities);
   data[1].permitted = data[1].effective = static_cast<uint32_t>(kSandboxCapabilities >> 32);
-  return raw::call(SYS_capset, &header, data) == 0 && raw::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
+  return raw::call(SYS_capset, &header, data) == 0 &&
+         raw::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
 }
 
 bool load_filters(ContainerPlan& plan) {
@@ -189,7 +213,8 @@ bool load_filters(ContainerPlan& plan) {
 }
 
 bool run_agent(ContainerPlan& plan) {
-  auto null_fd = static_cast<int>(raw::call(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR | O_CLOEXEC, 0));
+  auto null_fd =
+      static_cast<int>(raw::call(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR | O_CLOEXEC, 0));
   if (!internal::arrange_descriptors(plan, null_fd, plan.agent_fd)) return false;
   if (!raw::reset_signals()) return false;
   raw::call(SYS_prctl, PR_SET_PDEATHSIG, 0, 0, 0, 0);
@@ -203,11 +228,13 @@ bool run_agent(ContainerPlan& plan) {
 
 bool build(ContainerPlan& plan) {
   if (!internal::enter_cgroup(plan)) return false;
-  plan.enter(LaunchStep::kCgroupNamespace);  // after entering: what was entered is the root that /proc/self/cgroup shows
+  plan.enter(LaunchStep::kCgroupNamespace);  // after entering: what was entered is the root that
+                                             // /proc/self/cgroup shows
   if (raw::call(SYS_unshare, CLONE_NEWCGROUP) != 0) return false;
   raw::call(SYS_umask, 0);
-  return mount_root(plan) && set_up_network(plan) && pivot(plan) && make_dev(plan) && make_sys(plan) && make_proc(plan) &&
-         mask_proc(plan) && become_sandbox_root(plan) && set_limits(plan) && drop_capabilities(plan) && run_agent(plan);
+  return mount_root(plan) && set_up_network(plan) && pivot(plan) && make_dev(plan) &&
+         make_sys(plan) && make_proc(plan) && mask_proc(plan) && become_sandbox_root(plan) &&
+         set_limits(plan) && drop_capabilities(plan) && run_agent(plan);
 }
 
 }  // namespace

@@ -24,8 +24,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr uint64_t kEngineMemory = 32 << 20;      // the engine's own, beside the guest's
-constexpr uint64_t kEngineOpenFiles = 1 << 20;    // as many as the host allows: it holds files for all guest processes
+constexpr uint64_t kEngineMemory = 32 << 20;  // the engine's own, beside the guest's
+constexpr uint64_t kEngineOpenFiles =
+    1 << 20;  // as many as the host allows: it holds files for all guest processes
 constexpr off_t kMaxEngineLog = 256 << 10;
 constexpr size_t kIdLength = 40;
 
@@ -57,7 +58,9 @@ class GvisorRuntime final : public LinuxRuntime {
   std::string remedy() const override;
 
  private:
-  std::string runsc() const { return find_program(config().runsc_path.empty() ? "runsc" : config().runsc_path); }
+  std::string runsc() const {
+    return find_program(config().runsc_path.empty() ? "runsc" : config().runsc_path);
+  }
   std::string state_directory() const { return storage().run_directory() + "/runsc"; }
   std::string log_path(const std::string& directory) const { return directory + "/engine.log"; }
   Result<Rootfs> agent_image();
@@ -77,23 +80,28 @@ GvisorRuntime::~GvisorRuntime() {
   if (!agent_image_.digest.empty()) forget(agent_image_);
 }
 
-// The engine uses host threads for guest processes and dies when it cannot get one, so this limit is a distant backstop; the
-// guest's own is RLIMIT_NPROC, set by the agent. The memory limit ends the sandbox as a whole.
+// The engine uses host threads for guest processes and dies when it cannot get one, so this limit
+// is a distant backstop; the guest's own is RLIMIT_NPROC, set by the agent. The memory limit ends
+// the sandbox as a whole.
 sys::CgroupLimits GvisorRuntime::cgroup_limits(const Limits& limits) const {
   return {limits.cpus, limits.memory_bytes + kEngineMemory, 2000 + 4 * limits.processes, true};
 }
 
-// The agent alone in an erofs image, one for each version: sandboxes that run keep theirs, and nobody can write to it.
+// The agent alone in an erofs image, one for each version: sandboxes that run keep theirs, and
+// nobody can write to it.
 Result<Rootfs> GvisorRuntime::agent_image() {
-  struct stat st {};
+  struct stat st{};
   if (::stat(config().agent_path.c_str(), &st) < 0) return fail_errno(config().agent_path);
-  std::string version = std::to_string(st.st_size) + "-" + std::to_string(st.st_mtim.tv_sec) + "." + std::to_string(st.st_mtim.tv_nsec);
+  std::string version = std::to_string(st.st_size) + "-" + std::to_string(st.st_mtim.tv_sec) + "." +
+                        std::to_string(st.st_mtim.tv_nsec);
   std::string digest = std::to_string(std::hash<std::string>()(version)) + std::string(16, '0');
-  Rootfs image{"agent-" + digest.substr(0, 10), storage().run_directory() + "/agent-" + version + ".erofs"};
+  Rootfs image{"agent-" + digest.substr(0, 10),
+               storage().run_directory() + "/agent-" + version + ".erofs"};
   std::lock_guard lock(agent_mutex_);
   agent_image_ = image;
   if (sys::exists(image.image_path)) return image;
-  std::string tree = storage().run_directory() + "/agent.tree", draft = storage().run_directory() + "/agent.draft";
+  std::string tree = storage().run_directory() + "/agent.tree",
+              draft = storage().run_directory() + "/agent.draft";
   GB_TRYV(sys::remove_tree(tree));
   GB_TRYV(sys::make_directories(tree, 0755));
   GB_TRYV(sys::copy_sparse(config().agent_path, tree + "/agent"));
@@ -124,16 +132,20 @@ std::vector<std::string> GvisorRuntime::command(const StartSpec& spec) const {
           engine_id(spec.id)};
 }
 
-// The engine's child outlives this call as a child of ours (we are the subreaper) and is the sandbox.
+// The engine's child outlives this call as a child of ours (we are the subreaper) and is the
+// sandbox.
 Result<void> GvisorRuntime::remember_sandbox(Launch& launch) const {
   GB_TRY(auto text, sys::read_file(launch.spec.directory + "/pid"));
   auto process = sys::identify(static_cast<pid_t>(parse_int(text).value_or(0)));
-  if (!process) return fail(Code::kStartFailed, "runsc: the sandbox ended at once: " + engine_log(launch.record));
+  if (!process)
+    return fail(Code::kStartFailed,
+                "runsc: the sandbox ended at once: " + engine_log(launch.record));
   remember_process(&launch.record, *process);
   return {};
 }
 
-void GvisorRuntime::note_groups(const std::string& id, bool with_members, std::set<pid_t>* groups) const {
+void GvisorRuntime::note_groups(const std::string& id, bool with_members,
+                                std::set<pid_t>* groups) const {
   for (pid_t pid : (*cgroups())->processes(id)) {
     if (pid_t group = ::getpgid(pid); group > 0) groups->insert(group);
     if (with_members) groups->insert(pid);  // it may open its own group before it ends
@@ -141,7 +153,8 @@ void GvisorRuntime::note_groups(const std::string& id, bool with_members, std::s
 }
 
 // Looks at the engine's processes from the beginning: when it fails, its dead are ours to reap.
-bool GvisorRuntime::wait_for_engine(Launch& launch, const sys::Spawned& child, std::set<pid_t>* groups) const {
+bool GvisorRuntime::wait_for_engine(Launch& launch, const sys::Spawned& child,
+                                    std::set<pid_t>* groups) const {
   for (bool ended = false;;) {
     ended = sys::wait_readable(child.pidfd.get(), 10ms);
     note_groups(launch.spec.id, true, groups);
@@ -185,14 +198,17 @@ Result<void> GvisorRuntime::launch(Launch& launch) {
   GB_TRY(auto rootfs, storage().rootfs_copy(spec.rootfs));
   GB_TRY(auto image, agent_image());
   GB_TRY(auto agent, storage().rootfs_copy(image));
-  GB_TRY(auto error_log, sys::open_fd(log_path(spec.directory), O_WRONLY | O_CREAT | O_APPEND, 0600));
+  GB_TRY(auto error_log,
+         sys::open_fd(log_path(spec.directory), O_WRONLY | O_CREAT | O_APPEND, 0600));
   auto words = command(spec);
   std::vector<const char*> argv;
   for (const auto& word : words) argv.push_back(word.c_str());
   argv.push_back(nullptr);
-  const char* environment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", nullptr};
+  const char* environment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                               "HOME=/", nullptr};
   std::string kilobytes = std::to_string(spec.limits.memory_bytes >> 10);
-  std::string meminfo = "MemTotal: " + kilobytes + " kB\nMemFree: " + kilobytes + " kB\nMemAvailable: " + kilobytes + " kB\n";
+  std::string meminfo = "MemTotal: " + kilobytes + " kB\nMemFree: " + kilobytes +
+                        " kB\nMemAvailable: " + kilobytes + " kB\n";
   EnginePlan plan;
   plan.cgroup_fds = launch.cgroup_fds.data();
   plan.cgroup_count = launch.cgroup_fds.size();
@@ -211,17 +227,19 @@ Result<void> GvisorRuntime::launch(Launch& launch) {
   return run_engine(launch, &plan);
 }
 
-// The guest's files are in unnamed files on the private disk, which is mounted nowhere any more; a descriptor of the engine leads to it.
+// The guest's files are in unnamed files on the private disk, which is mounted nowhere any more; a
+// descriptor of the engine leads to it.
 void GvisorRuntime::disk_usage(const Record& record, Usage* usage) const {
-  struct stat log {};
+  struct stat log{};
   if (::stat(log_path(record.directory).c_str(), &log) == 0 && log.st_size > kMaxEngineLog) {
-    (void)::truncate(log_path(record.directory).c_str(), 0);  // opened for appending, so writing goes on at the start
+    (void)::truncate(log_path(record.directory).c_str(),
+                     0);  // opened for appending, so writing goes on at the start
   }
   usage->processes = 0;
   std::string directory = "/proc/" + std::to_string(process_of(record).pid) + "/fd/";
   for (const auto& name : sys::list_directory(directory)) {
     if (sys::read_link(directory + name).find("runsc-filestore") == std::string::npos) continue;
-    struct statfs fs {};
+    struct statfs fs{};
     if (::statfs((directory + name).c_str(), &fs) < 0) continue;
     usage->disk_bytes = (fs.f_blocks - fs.f_bfree) * static_cast<uint64_t>(fs.f_bsize);
     return;
@@ -233,7 +251,8 @@ Result<void> GvisorRuntime::remove_engine_state(const Record& record) const {
   orphans_.remove(record.id);
   std::string id = engine_id(record.id);
   for (const auto& name : sys::list_directory(state_directory())) {
-    if (name.find(id) != std::string::npos) GB_TRYV(sys::remove_tree(state_directory() + "/" + name));
+    if (name.find(id) != std::string::npos)
+      GB_TRYV(sys::remove_tree(state_directory() + "/" + name));
   }
   // The control socket, when the state directory's path is too long for one.
   for (const char* directory : {"/var/run", "/run", "/tmp"}) {
@@ -242,7 +261,8 @@ Result<void> GvisorRuntime::remove_engine_state(const Record& record) const {
   return {};
 }
 
-std::vector<std::string> GvisorRuntime::sweep_engine_state(const std::vector<std::string>& known) const {
+std::vector<std::string> GvisorRuntime::sweep_engine_state(
+    const std::vector<std::string>& known) const {
   std::vector<std::string> swept;
   for (const auto& name : sys::list_directory(state_directory())) {
     std::string id = id_of(name.starts_with("runsc-") ? name.substr(6) : name);
@@ -266,16 +286,20 @@ Result<std::string> GvisorRuntime::engine_version() const {
   GB_TRY(auto text, run_command({runsc(), "--version"}, 20s));
   auto words = split(text.substr(0, text.find('\n')), ' ');  // "runsc version 0.0~20240729.0"
   std::string version = words.back();
-  return "runsc " + version.substr(version.find('~') == std::string::npos ? 0 : version.find('~') + 1);
+  return "runsc " +
+         version.substr(version.find('~') == std::string::npos ? 0 : version.find('~') + 1);
 }
 
 std::string GvisorRuntime::remedy() const {
-  return "Install runsc 20240729 or newer (scripts/install-deps-runsc, or the Debian package from backports) and see that the "
+  return "Install runsc 20240729 or newer (scripts/install-deps-runsc, or the Debian package from "
+         "backports) and see that the "
          "container tier's needs are met too.";
 }
 
 }  // namespace
 
-std::unique_ptr<Runtime> make_gvisor_runtime(const HostConfig& config) { return std::make_unique<GvisorRuntime>(config); }
+std::unique_ptr<Runtime> make_gvisor_runtime(const HostConfig& config) {
+  return std::make_unique<GvisorRuntime>(config);
+}
 
 }  // namespace glovebox::runtime

@@ -7,9 +7,11 @@ namespace glovebox::runtime {
 
 const char* step_name(LaunchStep step) {
   static constexpr const char* kNames[] = {
-      "none",     "enter cgroup",    "cgroup namespace", "stage tmpfs", "attach rootfs",  "attach disk", "overlay",
-      "network",  "hostname",        "pivot_root",       "make /dev",   "make /sys",      "mount /proc", "mask /proc",
-      "user namespace", "set ids",   "resource limits",  "capabilities", "descriptors",   "seccomp",     "exec"};
+      "none",        "enter cgroup",    "cgroup namespace", "stage tmpfs", "attach rootfs",
+      "attach disk", "overlay",         "network",          "hostname",    "pivot_root",
+      "make /dev",   "make /sys",       "mount /proc",      "mask /proc",  "user namespace",
+      "set ids",     "resource limits", "capabilities",     "descriptors", "seccomp",
+      "exec"};
   return kNames[static_cast<int>(step)];
 }
 
@@ -26,10 +28,12 @@ bool enter_cgroup(LaunchCommon& plan) {
 
 bool stage_mounts(LaunchCommon& plan) {
   plan.enter(LaunchStep::kStage);
-  if (!raw::mount("glovebox", plan.stage, "tmpfs", raw::kNoSuid | raw::kNoDev, "size=64k,nr_inodes=16,mode=755")) return false;
+  if (!raw::mount("glovebox", plan.stage, "tmpfs", raw::kNoSuid | raw::kNoDev,
+                  "size=64k,nr_inodes=16,mode=755"))
+    return false;
   if (raw::call(SYS_chdir, plan.stage) != 0) return false;
-  if (!raw::make_dir("l", 0755) || !raw::make_dir("d", 0755) || !raw::make_dir("m", 0755) || !raw::make_dir("t", 01777) ||
-      raw::call(SYS_fchmodat, AT_FDCWD, "t", 01777) != 0) {
+  if (!raw::make_dir("l", 0755) || !raw::make_dir("d", 0755) || !raw::make_dir("m", 0755) ||
+      !raw::make_dir("t", 01777) || raw::call(SYS_fchmodat, AT_FDCWD, "t", 01777) != 0) {
     return false;
   }
   plan.enter(LaunchStep::kAttachRootfs);
@@ -40,8 +44,8 @@ bool stage_mounts(LaunchCommon& plan) {
 
 bool arrange_descriptors(LaunchCommon& plan, int error_fd, int kept) {
   plan.enter(LaunchStep::kDescriptors);
-  if (raw::call(SYS_dup3, plan.stdin_fd, 0, 0) < 0 || raw::call(SYS_dup3, plan.stdout_fd, 1, 0) < 0 ||
-      raw::call(SYS_dup3, error_fd, 2, 0) < 0) {
+  if (raw::call(SYS_dup3, plan.stdin_fd, 0, 0) < 0 ||
+      raw::call(SYS_dup3, plan.stdout_fd, 1, 0) < 0 || raw::call(SYS_dup3, error_fd, 2, 0) < 0) {
     return false;
   }
   if (kept >= 0 && kept != 3 && raw::call(SYS_dup3, kept, 3, O_CLOEXEC) < 0) return false;
@@ -56,7 +60,8 @@ int engine_child(void* argument) {
     if (!internal::enter_cgroup(plan) || !internal::stage_mounts(plan)) return false;
     if (!raw::make_dir("a", 0755) || !raw::attach(plan.agent_mount_fd, "a")) return false;
     plan.enter(LaunchStep::kProc);  // the engine takes the guest's memory size from here
-    if (!raw::write_text("meminfo", plan.meminfo, 0444) || !raw::bind("meminfo", "/proc/meminfo")) return false;
+    if (!raw::write_text("meminfo", plan.meminfo, 0444) || !raw::bind("meminfo", "/proc/meminfo"))
+      return false;
     raw::call(SYS_chdir, "/");
     raw::call(SYS_setsid);
     raw::call(SYS_umask, 022);

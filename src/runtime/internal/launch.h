@@ -8,8 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 
-// What runs in a new process between clone and exec, in the daemon's memory (CLONE_VM): only system calls, no allocation, no
-// library state. Everything it needs is prepared by the parent; it reports {step, error} by writing into the plan.
+// What runs in a new process between clone and exec, in the daemon's memory (CLONE_VM): only system
+// calls, no allocation, no library state. Everything it needs is prepared by the parent; it reports
+// {step, error} by writing into the plan.
 namespace glovebox::runtime {
 
 enum class LaunchStep : int {
@@ -50,7 +51,8 @@ struct LaunchCommon {
 
   LaunchStep step = LaunchStep::kNone;  // out: where it failed
   int error = 0;                        // out: errno
-  std::array<int64_t, static_cast<size_t>(LaunchStep::kCount)> begun{};  // out: CLOCK_MONOTONIC ns, 0: not reached
+  std::array<int64_t, static_cast<size_t>(LaunchStep::kCount)>
+      begun{};  // out: CLOCK_MONOTONIC ns, 0: not reached
 
   void enter(LaunchStep next) {
     timespec now{};
@@ -69,19 +71,19 @@ struct StaticFile {
 namespace internal {
 // From here on the child dies with the daemon, until exec.
 bool enter_cgroup(LaunchCommon& plan);
-// A small tmpfs over the stage with the root file system at "l" the disk at "d" and an empty "t" for anybody's files; it becomes the
-// working directory.
+// A small tmpfs over the stage with the root file system at "l" the disk at "d" and an empty "t"
+// for anybody's files; it becomes the working directory.
 bool stage_mounts(LaunchCommon& plan);
 // 0, 1, 2 and, unless negative, `kept` as 3 (closed by exec); nothing else stays open.
 bool arrange_descriptors(LaunchCommon& plan, int error_fd, int kept);
 }  // namespace internal
 
-// The container: becomes PID 1 of a new sandbox. Started with new mount, PID, network, IPC and UTS namespaces, owned by the
-// host's user namespace, so that root inside has no power over them.
+// The container: becomes PID 1 of a new sandbox. Started with new mount, PID, network, IPC and UTS
+// namespaces, owned by the host's user namespace, so that root inside has no power over them.
 struct ContainerPlan : LaunchCommon {
   int user_namespace_fd = -1;
-  int agent_fd = -1;            // sealed memory file
-  uint32_t base_id = 0;         // host's id of the sandbox's root
+  int agent_fd = -1;     // sealed memory file
+  uint32_t base_id = 0;  // host's id of the sandbox's root
   const char* hostname = nullptr;
   const char* ping_group_range = nullptr;
   const char* devpts_options = nullptr;
@@ -94,7 +96,7 @@ int container_child(void* plan);
 
 // runsc: keeps the host's ids and namespaces but for a private mount table, and runs `argv`.
 struct EnginePlan : LaunchCommon {
-  int agent_mount_fd = -1;        // goes to <stage>/a
+  int agent_mount_fd = -1;  // goes to <stage>/a
   int stderr_fd = -1;
   const char* meminfo = nullptr;  // content for /proc/meminfo as the engine sees it
   const char* const* argv = nullptr;
@@ -102,7 +104,8 @@ struct EnginePlan : LaunchCommon {
 };
 int engine_child(void* plan);
 
-// The capabilities of root inside, bit set: what package managers and servers need within their own files and processes.
+// The capabilities of root inside, bit set: what package managers and servers need within their own
+// files and processes.
 extern const uint64_t kSandboxCapabilities;
 
 }  // namespace glovebox::runtime

@@ -46,7 +46,8 @@ std::vector<pid_t> groups_of(const Record& record) {
   if (text == record.fields.end() || owner == record.fields.end()) return groups;
   if (owner->second != sys::boot_id() + "." + std::to_string(::getpid())) return groups;
   for (const auto& word : split(text->second, ' ')) {
-    if (auto group = parse_int(word); group && *group > 1) groups.push_back(static_cast<pid_t>(*group));
+    if (auto group = parse_int(word); group && *group > 1)
+      groups.push_back(static_cast<pid_t>(*group));
   }
   return groups;
 }
@@ -69,7 +70,8 @@ void StepTimer::done(const LaunchCommon& child) {
   auto begun = last_;
   std::string name = "clone";
   auto finish = [&](Clock::time_point now) {
-    steps_.emplace_back("child: " + name, std::chrono::duration_cast<std::chrono::microseconds>(now - begun));
+    steps_.emplace_back("child: " + name,
+                        std::chrono::duration_cast<std::chrono::microseconds>(now - begun));
     begun = now;
   };
   for (size_t i = 0; i < child.begun.size(); ++i) {  // the enumeration is in order of execution
@@ -117,10 +119,14 @@ Result<void> LinuxRuntime::prepare(const Rootfs& rootfs) {
 
 void LinuxRuntime::forget(const Rootfs& rootfs) {
   auto done = storage_.forget(rootfs);
-  if (!done) log::warn("runtime.forget_failed", {{"digest", rootfs.digest}, {"error", done.error().message}});
+  if (!done)
+    log::warn("runtime.forget_failed",
+              {{"digest", rootfs.digest}, {"error", done.error().message}});
 }
 
-Record LinuxRuntime::plan(const StartSpec& spec) { return Record{spec.id, tier(), spec.directory, {}}; }
+Record LinuxRuntime::plan(const StartSpec& spec) {
+  return Record{spec.id, tier(), spec.directory, {}};
+}
 
 Result<void> LinuxRuntime::make_cgroup(Launch& launch, std::vector<UniqueFd>* entries) {
   GB_TRY(const auto* tree, cgroups());
@@ -155,15 +161,19 @@ Result<Started> LinuxRuntime::try_start(Launch& launch) {
                  launch.timer.take()};
 }
 
-Result<Started> LinuxRuntime::start(const StartSpec& spec, const Record& planned, Deadline deadline) {
-  if (!is_valid_id(spec.id)) return fail(Code::kInvalidArgument, "sandbox id: 1 to 40 of a-z, 0-9 and -");
+Result<Started> LinuxRuntime::start(const StartSpec& spec, const Record& planned,
+                                    Deadline deadline) {
+  if (!is_valid_id(spec.id))
+    return fail(Code::kInvalidArgument, "sandbox id: 1 to 40 of a-z, 0-9 and -");
   Launch launch{spec, planned, deadline, {}, {}, {}, {}};
   auto started = try_start(launch);
   if (started) return started;
   auto undone = destroy(launch.record);
-  if (!undone) log::error("runtime.undo_failed", {{"sandbox", spec.id}, {"error", undone.error().message}});
+  if (!undone)
+    log::error("runtime.undo_failed", {{"sandbox", spec.id}, {"error", undone.error().message}});
   Error error = std::move(started).error();
-  if (error.code != Code::kCapacity && error.code != Code::kTimeout && error.code != Code::kRuntimeUnavailable) {
+  if (error.code != Code::kCapacity && error.code != Code::kTimeout &&
+      error.code != Code::kRuntimeUnavailable) {
     error.details["cause"] = std::string(info(error.code).name);
     error.code = Code::kStartFailed;
   }
@@ -172,10 +182,14 @@ Result<Started> LinuxRuntime::start(const StartSpec& spec, const Record& planned
 
 Result<ChannelFds> LinuxRuntime::adopt(const Record& record) {
   auto process = process_of(record);
-  auto ended = [&] { return fail(Code::kSandboxEnded, "the sandbox ended while no daemon was running"); };
+  auto ended = [&] {
+    return fail(Code::kSandboxEnded, "the sandbox ended while no daemon was running");
+  };
   if (!sys::is_alive(process)) return ended();
-  auto to = sys::reopen_pipe(process.pid, number_field(record, "pipe_in"), sys::Direction::kToSandbox);
-  auto from = sys::reopen_pipe(process.pid, number_field(record, "pipe_out"), sys::Direction::kFromSandbox);
+  auto to =
+      sys::reopen_pipe(process.pid, number_field(record, "pipe_in"), sys::Direction::kToSandbox);
+  auto from =
+      sys::reopen_pipe(process.pid, number_field(record, "pipe_out"), sys::Direction::kFromSandbox);
   if (!sys::is_alive(process)) return ended();
   if (!to || !from) return fail(Code::kSandboxEnded, "the sandbox's agent closed its channel");
   return ChannelFds{std::move(*to), std::move(*from)};
@@ -205,9 +219,12 @@ Result<Usage> LinuxRuntime::usage(const Record& record) {
   return usage;
 }
 
-Result<UniqueFd> LinuxRuntime::death_fd(const Record& record) { return sys::open_pidfd(process_of(record)); }
+Result<UniqueFd> LinuxRuntime::death_fd(const Record& record) {
+  return sys::open_pidfd(process_of(record));
+}
 
-// SIGKILL from the kernel's memory limit and from a person look the same but for the group's counter of such kills.
+// SIGKILL from the kernel's memory limit and from a person look the same but for the group's
+// counter of such kills.
 Death LinuxRuntime::death(const Record& record) {
   Death death;
   auto process = process_of(record);
@@ -227,7 +244,8 @@ Death LinuxRuntime::death(const Record& record) {
   bool engine_saw_kill = WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGKILL;
   if (killed || engine_saw_kill) {
     death.reason = oom_kills > 0 ? EndReason::kOom : EndReason::kKilled;
-  } else if (WIFSIGNALED(status) || (tier() == Tier::kGvisor && WIFEXITED(status) && WEXITSTATUS(status) != 0 && oom_kills > 0)) {
+  } else if (WIFSIGNALED(status) || (tier() == Tier::kGvisor && WIFEXITED(status) &&
+                                     WEXITSTATUS(status) != 0 && oom_kills > 0)) {
     death.reason = oom_kills > 0 ? EndReason::kOom : EndReason::kCrashed;
   } else {
     death.reason = EndReason::kExited;
@@ -235,8 +253,9 @@ Death LinuxRuntime::death(const Record& record) {
   return death;
 }
 
-// Everybody is stopped before the list is taken, so that nobody can fork away from it. We are the subreaper: orphans of an
-// engine become our children and are reaped here, by number, so that nobody else's wait in this process misses its child.
+// Everybody is stopped before the list is taken, so that nobody can fork away from it. We are the
+// subreaper: orphans of an engine become our children and are reaped here, by number, so that
+// nobody else's wait in this process misses its child.
 Result<void> LinuxRuntime::kill_all(const Record& record, const sys::CgroupTree& tree) const {
   std::vector<sys::ProcessId> members;
   auto groups = groups_of(record);
@@ -246,19 +265,22 @@ Result<void> LinuxRuntime::kill_all(const Record& record, const sys::CgroupTree&
     (void)tree.freeze(record.id);
     for (pid_t pid : tree.processes(record.id)) {
       auto id = sys::identify(pid);
-      if (id && std::find(members.begin(), members.end(), *id) == members.end()) members.push_back(*id);
+      if (id && std::find(members.begin(), members.end(), *id) == members.end())
+        members.push_back(*id);
     }
     bool empty = tree.kill_once(record.id);
     sys::kill_process(process_of(record));  // in case somebody moved it to another cgroup
     sys::reap_ended(&members);
     bool reaped = reap_groups(groups);
     if (empty && members.empty() && reaped) return {};
-    if (Clock::now() > end) return fail(Code::kTimeout, "processes of " + record.id + " survive SIGKILL");
+    if (Clock::now() > end)
+      return fail(Code::kTimeout, "processes of " + record.id + " survive SIGKILL");
     std::this_thread::sleep_for(pause);
   }
 }
 
-// The last process's mounts go a moment after it, in the kernel's background, and the loop device with them.
+// The last process's mounts go a moment after it, in the kernel's background, and the loop device
+// with them.
 Result<void> LinuxRuntime::wait_for_loop(const Record& record) const {
   auto end = Clock::now() + 5s;
   for (auto pause = 200us;; pause = std::min(pause * 2, std::chrono::microseconds(20ms))) {
@@ -266,7 +288,8 @@ Result<void> LinuxRuntime::wait_for_loop(const Record& record) const {
     if (loops.empty()) return {};
     if (Clock::now() > end) {
       (void)sys::release_loop(loops[0].device);
-      return fail(Code::kTimeout, loops[0].device + " is still attached to " + loops[0].backing_file);
+      return fail(Code::kTimeout,
+                  loops[0].device + " is still attached to " + loops[0].backing_file);
     }
     std::this_thread::sleep_for(pause);
   }
@@ -294,7 +317,8 @@ std::vector<std::string> LinuxRuntime::sweep_cgroups(const std::vector<std::stri
     Record stray{name, tier(), "", {}};
     auto killed = kill_all(stray, *cgroups_);
     auto removed = killed ? cgroups_->remove(name, 2000ms) : killed;
-    if (!removed) log::error("runtime.sweep_failed", {{"cgroup", name}, {"error", removed.error().message}});
+    if (!removed)
+      log::error("runtime.sweep_failed", {{"cgroup", name}, {"error", removed.error().message}});
     swept.push_back("cgroup " + name + " with " + std::to_string(processes) + " processes");
   }
   return swept;
@@ -312,7 +336,9 @@ std::vector<std::string> LinuxRuntime::sweep_loops(const std::vector<std::string
 
 std::vector<std::string> LinuxRuntime::sweep(const std::vector<std::string>& known) {
   auto swept = sweep_cgroups(known);
-  auto add = [&](std::vector<std::string> more) { swept.insert(swept.end(), more.begin(), more.end()); };
+  auto add = [&](std::vector<std::string> more) {
+    swept.insert(swept.end(), more.begin(), more.end());
+  };
   add(sweep_loops(known));
   add(sweep_engine_state(known));
   add(storage_.free_unknown_slots(known));

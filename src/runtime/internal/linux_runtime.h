@@ -25,18 +25,22 @@ class StepTimer {
   void done(const char* step);
   // The steps of a child that has just called exec; the first one begins where the last step ended.
   void done(const LaunchCommon& child);
-  std::vector<std::pair<std::string, std::chrono::microseconds>> take() { return std::move(steps_); }
+  std::vector<std::pair<std::string, std::chrono::microseconds>> take() {
+    return std::move(steps_);
+  }
 
  private:
   Clock::time_point last_ = Clock::now();
   std::vector<std::pair<std::string, std::chrono::microseconds>> steps_;
 };
 
-// What the two tiers that run as host processes have in common: a cgroup per sandbox, lasting pipes, a private disk, and a
-// process whose end is the sandbox's end. The tiers differ in how that process is started.
+// What the two tiers that run as host processes have in common: a cgroup per sandbox, lasting
+// pipes, a private disk, and a process whose end is the sandbox's end. The tiers differ in how that
+// process is started.
 //
-// All mounts of a sandbox are in mount namespaces of its own processes, and its loop device clears itself, so killing the processes
-// removes both. What stays by name: the cgroup (the sandbox's id), files in its directory, the slot file, the engine's state.
+// All mounts of a sandbox are in mount namespaces of its own processes, and its loop device clears
+// itself, so killing the processes removes both. What stays by name: the cgroup (the sandbox's id),
+// files in its directory, the slot file, the engine's state.
 class LinuxRuntime : public Runtime {
  public:
   explicit LinuxRuntime(const HostConfig& config);
@@ -74,7 +78,8 @@ class LinuxRuntime : public Runtime {
   virtual void disk_usage(const Record& record, Usage* usage) const = 0;
   // Engine state that is not in the sandbox's directory.
   virtual Result<void> remove_engine_state(const Record& record) const = 0;
-  virtual std::vector<std::string> sweep_engine_state(const std::vector<std::string>& known) const = 0;
+  virtual std::vector<std::string> sweep_engine_state(
+      const std::vector<std::string>& known) const = 0;
   virtual std::string engine_log(const Record& record) const = 0;
   virtual Result<std::string> engine_version() const = 0;
   virtual std::string remedy() const = 0;
@@ -96,7 +101,8 @@ class LinuxRuntime : public Runtime {
   Result<void> wait_for_loop(const Record& record) const;
   std::vector<std::string> sweep_cgroups(const std::vector<std::string>& known);
   std::vector<std::string> sweep_loops(const std::vector<std::string>& known) const;
-  Result<void> probe_once(const Rootfs& probe, const std::string& directory, Capability* capability);
+  Result<void> probe_once(const Rootfs& probe, const std::string& directory,
+                          Capability* capability);
 
   HostConfig config_;
   Storage storage_;
@@ -104,6 +110,7 @@ class LinuxRuntime : public Runtime {
 };
 
 // Sends HELLO on fresh pipes and waits for the matching SYNC and HELLO_OK (spec/channel.md).
-Result<void> shake_hands(const ChannelFds& channel, const std::string& id, const Limits& limits, std::chrono::milliseconds patience);
+Result<void> shake_hands(const ChannelFds& channel, const std::string& id, const Limits& limits,
+                         std::chrono::milliseconds patience);
 
 }  // namespace glovebox::runtime

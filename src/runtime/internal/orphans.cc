@@ -31,7 +31,8 @@ OrphanReaper::~OrphanReaper() {
   if (thread_.joinable()) thread_.join();
 }
 
-void OrphanReaper::add(const std::string& id, const sys::ProcessId& engine, std::vector<pid_t> groups) {
+void OrphanReaper::add(const std::string& id, const sys::ProcessId& engine,
+                       std::vector<pid_t> groups) {
   std::lock_guard lock(mutex_);
   entries_[id] = Entry{engine, std::move(groups)};
   if (thread_.joinable()) return;
@@ -47,7 +48,8 @@ void OrphanReaper::remove(const std::string& id) {
   entries_.erase(id);
 }
 
-// A group's number may be given to somebody else once the group is empty, so an ended engine's groups are dropped at once.
+// A group's number may be given to somebody else once the group is empty, so an ended engine's
+// groups are dropped at once.
 void OrphanReaper::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {

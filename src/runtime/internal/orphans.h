@@ -14,9 +14,10 @@
 
 namespace glovebox::runtime {
 
-// Reaps what an engine leaves to us while its sandbox lives. runsc keeps a host process per guest address space; when the parent of one
-// of these ends, we, the subreaper, inherit it, and as a zombie it would count against the sandbox's process limit. The engine's
-// process groups name them: no other child of this process is in one.
+// Reaps what an engine leaves to us while its sandbox lives. runsc keeps a host process per guest
+// address space; when the parent of one of these ends, we, the subreaper, inherit it, and as a
+// zombie it would count against the sandbox's process limit. The engine's process groups name them:
+// no other child of this process is in one.
 class OrphanReaper {
  public:
   OrphanReaper() = default;
@@ -24,7 +25,8 @@ class OrphanReaper {
   OrphanReaper(const OrphanReaper&) = delete;
   OrphanReaper& operator=(const OrphanReaper&) = delete;
 
-  // From now on, until `engine` is gone and nothing of the groups is left, or remove(). `engine` itself is not reaped.
+  // From now on, until `engine` is gone and nothing of the groups is left, or remove(). `engine`
+  // itself is not reaped.
   void add(const std::string& id, const sys::ProcessId& engine, std::vector<pid_t> groups);
   void remove(const std::string& id);
 
@@ -42,7 +44,8 @@ class OrphanReaper {
   bool stopping_ = false;
 };
 
-// Reaps every zombie child of ours in these process groups. True when none of our children is left in them.
+// Reaps every zombie child of ours in these process groups. True when none of our children is left
+// in them.
 bool reap_groups(const std::vector<pid_t>& groups);
 
 }  // namespace glovebox::runtime

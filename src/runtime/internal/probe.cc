@@ -20,13 +20,15 @@ using namespace std::chrono_literals;
 
 constexpr size_t kKept = 128 << 10;  // of what precedes SYNC; more than SYNC and HELLO_OK need
 
-// Both directions at once: an agent that was under load has full pipes and reads only after somebody reads from it.
+// Both directions at once: an agent that was under load has full pipes and reads only after
+// somebody reads from it.
 class Greeter {
  public:
   Greeter(const ChannelFds& channel, std::string greeting, std::chrono::milliseconds patience)
       : channel_(channel), greeting_(std::move(greeting)), end_(Clock::now() + patience) {}
 
-  // Waits for progress, writes what can be written and appends what can be read. False at the deadline or when the other side is gone.
+  // Waits for progress, writes what can be written and appends what can be read. False at the
+  // deadline or when the other side is gone.
   bool step(std::string* bytes) {
     auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end_ - Clock::now());
     pollfd fds[2] = {{channel_.from_agent.get(), POLLIN, 0},
@@ -57,12 +59,14 @@ class Greeter {
 
 std::string hello(const std::string& nonce, const std::string& id, const Limits& limits) {
   std::string json = "{\"version\":1,\"nonce\":\"" + hex(nonce) + "\",\"unix_time_ns\":" +
-                     std::to_string(unix_millis(std::chrono::system_clock::now()) * 1000000) + ",\"sandbox\":";
+                     std::to_string(unix_millis(std::chrono::system_clock::now()) * 1000000) +
+                     ",\"sandbox\":";
   append_json_string(json, id);
   json += ",\"hostname\":";
   append_json_string(json, id);
-  json += ",\"env\":{},\"default_user\":\"root\",\"limits\":{\"open_files\":" + std::to_string(limits.open_files) +
-          ",\"processes\":" + std::to_string(limits.processes) + "},\"seed\":\"" + hex(random_bytes(32)) + "\"}";
+  json += ",\"env\":{},\"default_user\":\"root\",\"limits\":{\"open_files\":" +
+          std::to_string(limits.open_files) + ",\"processes\":" + std::to_string(limits.processes) +
+          "},\"seed\":\"" + hex(random_bytes(32)) + "\"}";
   std::string bytes;
   channel::append_message(bytes, 0, channel::Type::kHello, json, channel::kMaxPayloadToAgent);
   return bytes;
@@ -92,7 +96,8 @@ Result<void> shake_hands(const ChannelFds& channel, const std::string& id, const
   }
 }
 
-Result<void> LinuxRuntime::probe_once(const Rootfs& probe, const std::string& directory, Capability* capability) {
+Result<void> LinuxRuntime::probe_once(const Rootfs& probe, const std::string& directory,
+                                      Capability* capability) {
   GB_TRY(capability->engine, engine_version());
   GB_TRY(const auto* tree, cgroups());
   capability->facts["cgroup"] = "v" + std::to_string(tree->version());
@@ -106,7 +111,10 @@ Result<void> LinuxRuntime::probe_once(const Rootfs& probe, const std::string& di
   GB_TRYV(sys::make_directories(directory, 0700));
   auto begin = Clock::now();
   GB_TRY(auto started, start(spec, plan(spec), after(20s)));
-  auto ms = [&] { return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count()); };
+  auto ms = [&] {
+    return std::to_string(
+        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin).count());
+  };
   capability->facts["start_ms"] = ms();
   auto check = [&]() -> Result<void> {
     GB_TRYV(shake_hands(started.channel, spec.id, spec.limits, 10s));
@@ -142,8 +150,10 @@ struct SkeletonFile {
 constexpr SkeletonFile kSkeletonFiles[] = {
     {"/etc/passwd", "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n"},
     {"/etc/group", "root:x:0:\ntty:x:5:\nuser:x:1000:\n"}};
-constexpr const char* kSkeletonDirectories[] = {"/proc", "/sys", "/dev", "/tmp", "/etc", "/root", "/home/user", "/.glovebox"};
-constexpr const char* kProbeDigest = "676c6f7665626f7870726f626500000000000000000000000000000000000002";
+constexpr const char* kSkeletonDirectories[] = {"/proc", "/sys",  "/dev",       "/tmp",
+                                                "/etc",  "/root", "/home/user", "/.glovebox"};
+constexpr const char* kProbeDigest =
+    "676c6f7665626f7870726f626500000000000000000000000000000000000002";
 
 }  // namespace
 

@@ -13,8 +13,8 @@
 
 #include <cerrno>
 
-// Bare system calls for code between clone and exec (launch.h). The library's wrappers would act on every thread of the
-// daemon (set*id), take locks, or are not there.
+// Bare system calls for code between clone and exec (launch.h). The library's wrappers would act on
+// every thread of the daemon (set*id), take locks, or are not there.
 namespace glovebox::runtime::raw {
 
 template <class... Args>
@@ -22,16 +22,21 @@ inline long call(long number, Args... args) {
   return ::syscall(number, args...);
 }
 
-constexpr unsigned long kReadOnly = 1, kNoSuid = 2, kNoDev = 4, kNoExec = 8, kRemount = 32, kBind = 4096;
+constexpr unsigned long kReadOnly = 1, kNoSuid = 2, kNoDev = 4, kNoExec = 8, kRemount = 32,
+                        kBind = 4096;
 constexpr int kDetach = 2;
 
-inline bool mount(const char* source, const char* target, const char* type, unsigned long flags, const char* data) {
+inline bool mount(const char* source, const char* target, const char* type, unsigned long flags,
+                  const char* data) {
   return call(SYS_mount, source, target, type, flags, data) == 0;
 }
-inline bool bind(const char* source, const char* target) { return mount(source, target, nullptr, kBind, nullptr); }
+inline bool bind(const char* source, const char* target) {
+  return mount(source, target, nullptr, kBind, nullptr);
+}
 inline bool bind_read_only(const char* source, const char* target) {
   return bind(source, target) &&
-         mount(nullptr, target, nullptr, kRemount | kBind | kReadOnly | kNoSuid | kNoDev | kNoExec, nullptr);
+         mount(nullptr, target, nullptr, kRemount | kBind | kReadOnly | kNoSuid | kNoDev | kNoExec,
+               nullptr);
 }
 inline bool make_dir(const char* path, unsigned mode) {
   return call(SYS_mkdirat, AT_FDCWD, path, mode) == 0 || errno == EEXIST;
@@ -54,7 +59,8 @@ inline bool write_text(const char* path, const char* text, unsigned mode = 0) {
 inline bool attach(int mount_fd, const char* path) {
   return call(SYS_move_mount, mount_fd, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) == 0;
 }
-// Soft and hard limit, or what is left of it: without CAP_SYS_RESOURCE a hard limit cannot be raised.
+// Soft and hard limit, or what is left of it: without CAP_SYS_RESOURCE a hard limit cannot be
+// raised.
 inline bool limit(int resource, uint64_t value) {
   struct {
     uint64_t soft, hard;
@@ -64,7 +70,8 @@ inline bool limit(int resource, uint64_t value) {
   return call(SYS_prlimit64, 0, resource, &wanted, nullptr) == 0;
 }
 
-// Default action for every signal, then an empty mask: nothing of the daemon's dispositions reaches the program.
+// Default action for every signal, then an empty mask: nothing of the daemon's dispositions reaches
+// the program.
 inline bool reset_signals() {
   struct {
     void* handler;

@@ -25,11 +25,13 @@ std::mutex shared_mutex;
 std::atomic<bool> loop_for_erofs = false;
 std::atomic<uint32_t> next_slot = 0;
 
-constexpr uint32_t kSlots = 16384;  // 0x10000000 + 16384 * 65536 stays below 2^31, the largest group id for ping_group_range
+constexpr uint32_t kSlots = 16384;  // 0x10000000 + 16384 * 65536 stays below 2^31, the largest
+                                    // group id for ping_group_range
 
 constexpr unsigned kNoPrivileges = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 
-// Linux 6.12 mounts the file itself; older ones, and images on a stacked file system, need a loop device.
+// Linux 6.12 mounts the file itself; older ones, and images on a stacked file system, need a loop
+// device.
 Result<UniqueFd> mount_erofs(const std::string& image) {
   constexpr unsigned kAttributes = kNoPrivileges | MOUNT_ATTR_RDONLY;
   if (!loop_for_erofs) {
@@ -45,7 +47,8 @@ Result<UniqueFd> mount_erofs(const std::string& image) {
 
 }  // namespace
 
-Storage::Storage(const HostConfig& config) : data_(config.data_dir), stage_(config.data_dir + "/stage") {}
+Storage::Storage(const HostConfig& config)
+    : data_(config.data_dir), stage_(config.data_dir + "/stage") {}
 
 Result<void> Storage::make_layout() const {
   for (const char* name : {"/stage", "/mnt", "/disks", "/run", "/run/slots"}) {
@@ -54,12 +57,17 @@ Result<void> Storage::make_layout() const {
   return {};
 }
 
-std::string Storage::rootfs_target(const Rootfs& rootfs) const { return data_ + "/mnt/" + rootfs.digest.substr(0, 16); }
+std::string Storage::rootfs_target(const Rootfs& rootfs) const {
+  return data_ + "/mnt/" + rootfs.digest.substr(0, 16);
+}
 
-bool Storage::erofs_needs_loop() const { return loop_for_erofs; }
+bool Storage::erofs_needs_loop() const {
+  return loop_for_erofs;
+}
 
 Result<void> Storage::prepare(const Rootfs& rootfs) const {
-  if (rootfs.digest.size() < 16) return fail(Code::kInvalidArgument, "digest of the root file system is too short");
+  if (rootfs.digest.size() < 16)
+    return fail(Code::kInvalidArgument, "digest of the root file system is too short");
   std::string target = rootfs_target(rootfs);
   std::lock_guard lock(shared_mutex);
   if (sys::is_mount_point(target)) return {};
@@ -76,14 +84,16 @@ Result<void> Storage::forget(const Rootfs& rootfs) const {
   return {};
 }
 
-// The directory outlives the daemon, the mount does not: copying without a look would give an empty directory after a restart.
+// The directory outlives the daemon, the mount does not: copying without a look would give an empty
+// directory after a restart.
 Result<UniqueFd> Storage::rootfs_copy(const Rootfs& rootfs) const {
   GB_TRYV(prepare(rootfs));
   return sys::clone_mount(rootfs_target(rootfs));
 }
 
 Result<std::string> Storage::disk_template(uint64_t bytes, uint64_t inodes) const {
-  std::string path = data_ + "/disks/ext4-" + std::to_string(bytes) + "-" + std::to_string(inodes) + ".img";
+  std::string path =
+      data_ + "/disks/ext4-" + std::to_string(bytes) + "-" + std::to_string(inodes) + ".img";
   if (sys::exists(path)) return path;
   std::lock_guard lock(shared_mutex);
   if (sys::exists(path)) return path;
@@ -91,11 +101,21 @@ Result<std::string> Storage::disk_template(uint64_t bytes, uint64_t inodes) cons
   GB_TRYV(sys::make_directories(content + "/u", 0755));
   GB_TRYV(sys::make_directories(content + "/w", 0755));
   std::string draft = path + ".draft";
-  std::vector<std::string> command = {"mkfs.ext4", "-q", "-F", "-O", "^has_journal,^resize_inode", "-E",
-                                      "lazy_itable_init=1,nodiscard,root_owner=0:0", "-m", "0", "-d", content};
+  std::vector<std::string> command = {"mkfs.ext4",
+                                      "-q",
+                                      "-F",
+                                      "-O",
+                                      "^has_journal,^resize_inode",
+                                      "-E",
+                                      "lazy_itable_init=1,nodiscard,root_owner=0:0",
+                                      "-m",
+                                      "0",
+                                      "-d",
+                                      content};
   if (inodes != 0) command.insert(command.end(), {"-N", std::to_string(inodes)});
   (void)::unlink(draft.c_str());
-  command.insert(command.end(), {draft, std::to_string(std::max<uint64_t>(bytes >> 10, 4096)) + "k"});
+  command.insert(command.end(),
+                 {draft, std::to_string(std::max<uint64_t>(bytes >> 10, 4096)) + "k"});
   GB_TRYV(run_command(command, std::chrono::seconds(60)));
   if (::rename(draft.c_str(), path.c_str()) < 0) return fail_errno("rename " + draft);
   return path;
@@ -106,7 +126,8 @@ Result<void> Storage::make_disk(const std::string& image, uint64_t bytes, uint64
   return sys::copy_sparse(ready, image);
 }
 
-// No barriers: after a crash of the host no sandbox is resumed from its disk, and an fsync inside need not wait for the host's disk.
+// No barriers: after a crash of the host no sandbox is resumed from its disk, and an fsync inside
+// need not wait for the host's disk.
 Result<UniqueFd> Storage::mount_disk(const std::string& image) const {
   GB_TRY(auto loop, sys::attach_loop(image, false));
   return sys::new_mount("ext4", loop.path, {{"nobarrier", ""}, {"noinit_itable", ""}},
@@ -117,7 +138,8 @@ Result<uint32_t> Storage::claim_slot(const std::string& id) const {
   std::string directory = data_ + "/run/slots/";
   for (uint32_t tries = 0; tries < kSlots; ++tries) {
     uint32_t slot = next_slot++ % kSlots;
-    UniqueFd fd(::open((directory + std::to_string(slot)).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    UniqueFd fd(::open((directory + std::to_string(slot)).c_str(),
+                       O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     if (!fd && errno == EEXIST) continue;
     if (!fd) return fail_errno("slot file");
     if (::write(fd.get(), id.data(), id.size()) < 0) return fail_errno("slot file");

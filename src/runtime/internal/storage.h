@@ -9,8 +9,9 @@
 #include "base/unique_fd.h"
 #include "runtime/runtime.h"
 
-// The file systems of sandboxes: one mount of each template's image in the daemon's namespace, of which every sandbox
-// gets a detached copy; and one private ext4 image per sandbox, which is mounted nowhere but in that sandbox.
+// The file systems of sandboxes: one mount of each template's image in the daemon's namespace, of
+// which every sandbox gets a detached copy; and one private ext4 image per sandbox, which is
+// mounted nowhere but in that sandbox.
 namespace glovebox::runtime {
 
 class Storage {
@@ -24,12 +25,14 @@ class Storage {
   Result<UniqueFd> rootfs_copy(const Rootfs& rootfs) const;
   bool erofs_needs_loop() const;  // known after the first prepare()
 
-  // A sparse copy of a ready file system; holds the directories "u" and "w" (overlay's upper and work).
+  // A sparse copy of a ready file system; holds the directories "u" and "w" (overlay's upper and
+  // work).
   Result<void> make_disk(const std::string& image, uint64_t bytes, uint64_t inodes) const;
   // Detached; the loop device goes with the mount.
   Result<UniqueFd> mount_disk(const std::string& image) const;
 
-  // Numbers for id ranges, unique in this data directory, also over restarts: a file each, holding the sandbox's id.
+  // Numbers for id ranges, unique in this data directory, also over restarts: a file each, holding
+  // the sandbox's id.
   Result<uint32_t> claim_slot(const std::string& id) const;
   void free_slot(uint32_t slot, const std::string& id) const;
   std::vector<std::string> free_unknown_slots(const std::vector<std::string>& known) const;

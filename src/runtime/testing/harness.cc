@@ -40,7 +40,8 @@ Host::Host(Tier tier, const std::string& agent_path) {
   config_.data_dir = make_directory();
   config_.instance = hex(random_bytes(4));
   config_.agent_path = config_.data_dir + "/agent";
-  GB_ASSERT(sys::copy_sparse(agent_path.empty() ? GLOVEBOX_TEST_AGENT : agent_path, config_.agent_path));
+  GB_ASSERT(
+      sys::copy_sparse(agent_path.empty() ? GLOVEBOX_TEST_AGENT : agent_path, config_.agent_path));
   GB_ASSERT(::chmod(config_.agent_path.c_str(), 0755) == 0);
   rootfs_ = make_probe_rootfs(config_).value();
   runtime_ = make(tier, config_);
@@ -48,14 +49,18 @@ Host::Host(Tier tier, const std::string& agent_path) {
 }
 
 Host::Host(Tier tier, const Host& other)
-    : config_(other.config_), rootfs_(other.rootfs_), runtime_(make(tier, config_)), owner_(false) {}
+    : config_(other.config_),
+      rootfs_(other.rootfs_),
+      runtime_(make(tier, config_)),
+      owner_(false) {}
 
 Host::~Host() {
   if (!owner_) return;
   (void)runtime_->sweep({});
   runtime_->forget(rootfs_);
   runtime_.reset();
-  if (auto tree = sys::CgroupTree::detect(config_.cgroup_parent + "/" + config_.instance)) tree->remove_parents();
+  if (auto tree = sys::CgroupTree::detect(config_.cgroup_parent + "/" + config_.instance))
+    tree->remove_parents();
   (void)sys::remove_tree(config_.data_dir);
 }
 
@@ -77,14 +82,16 @@ std::string why_not(Tier tier) {
     return enter_private_namespace();
   }();
   if (!entered) return entered.error().message;
-  if (find_program("mkfs.erofs").empty() || find_program("mkfs.ext4").empty()) return "needs mkfs.erofs and mkfs.ext4";
+  if (find_program("mkfs.erofs").empty() || find_program("mkfs.ext4").empty())
+    return "needs mkfs.erofs and mkfs.ext4";
   if (tier == Tier::kGvisor && find_program("runsc").empty()) return "needs runsc";
   if (auto tree = sys::CgroupTree::detect("glovebox"); !tree) return tree.error().message;
   return "";
 }
 
 std::string to_text(const Record& record) {
-  std::string text = record.id + "\n" + std::to_string(static_cast<int>(record.tier)) + "\n" + record.directory + "\n";
+  std::string text = record.id + "\n" + std::to_string(static_cast<int>(record.tier)) + "\n" +
+                     record.directory + "\n";
   for (const auto& [key, value] : record.fields) text += key + "=" + value + "\n";
   return text;
 }
@@ -94,7 +101,8 @@ Record record_from_text(const std::string& text) {
   Record record{lines.at(0), static_cast<Tier>(std::stoi(lines.at(1))), lines.at(2), {}};
   for (size_t i = 3; i < lines.size(); ++i) {
     size_t equals = lines[i].find('=');
-    if (equals != std::string::npos) record.fields[lines[i].substr(0, equals)] = lines[i].substr(equals + 1);
+    if (equals != std::string::npos)
+      record.fields[lines[i].substr(0, equals)] = lines[i].substr(equals + 1);
   }
   return record;
 }
@@ -103,7 +111,8 @@ Result<void> shake_hands(const ChannelFds& channel, std::chrono::milliseconds pa
   return runtime::shake_hands(channel, "test", Limits{}, patience);
 }
 
-Result<std::string> ask(const ChannelFds& channel, const std::string& command, std::chrono::milliseconds patience) {
+Result<std::string> ask(const ChannelFds& channel, const std::string& command,
+                        std::chrono::milliseconds patience) {
   std::string frame;
   channel::append_frame(frame, 1, channel::Type::kRequest, command);
   if (::write(channel.to_agent.get(), frame.data(), frame.size()) < 0) return fail_errno("write");
@@ -118,7 +127,8 @@ Result<std::string> ask(const ChannelFds& channel, const std::string& command, s
     if (n == 0) break;
     if (n > 0) decoder.feed(std::string_view(buffer, static_cast<size_t>(n)));
   }
-  if (answer.type != channel::Type::kResponse) return fail(Code::kSandboxEnded, "no answer to " + command);
+  if (answer.type != channel::Type::kResponse)
+    return fail(Code::kSandboxEnded, "no answer to " + command);
   return answer.payload;
 }
 
@@ -144,8 +154,8 @@ HostObjects count_objects(const HostConfig& config) {
 }
 
 std::ostream& operator<<(std::ostream& out, const HostObjects& o) {
-  return out << "processes " << o.processes << ", mounts " << o.mounts << ", cgroups " << o.cgroups << ", loops "
-             << o.loops << ", descriptors " << o.descriptors;
+  return out << "processes " << o.processes << ", mounts " << o.mounts << ", cgroups " << o.cgroups
+             << ", loops " << o.loops << ", descriptors " << o.descriptors;
 }
 
 }  // namespace glovebox::runtime::testing

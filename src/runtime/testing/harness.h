@@ -10,7 +10,8 @@
 // What the runtime's tests and its benchmark share.
 namespace glovebox::runtime::testing {
 
-// A data directory of its own under TMPDIR, with the stand-in agent as agent; removed with everything in it.
+// A data directory of its own under TMPDIR, with the stand-in agent as agent; removed with
+// everything in it.
 class Host {
  public:
   explicit Host(Tier tier, const std::string& agent_path = "");
@@ -33,14 +34,17 @@ class Host {
   bool owner_ = true;
 };
 
-// Why the tier cannot be tested here; empty when it can. Enters the private namespace on the first call of the process.
+// Why the tier cannot be tested here; empty when it can. Enters the private namespace on the first
+// call of the process.
 std::string why_not(Tier tier);
 
 std::string to_text(const Record& record);
 Record record_from_text(const std::string& text);
 
-Result<void> shake_hands(const ChannelFds& channel, std::chrono::milliseconds patience = std::chrono::seconds(10));
-// One command for the stand-in agent and its answer; kSandboxEnded when none comes within `patience`.
+Result<void> shake_hands(const ChannelFds& channel,
+                         std::chrono::milliseconds patience = std::chrono::seconds(10));
+// One command for the stand-in agent and its answer; kSandboxEnded when none comes within
+// `patience`.
 Result<std::string> ask(const ChannelFds& channel, const std::string& command,
                         std::chrono::milliseconds patience = std::chrono::seconds(20));
 

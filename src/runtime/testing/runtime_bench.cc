@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints the median and 95th percentile of each step of a sandbox's life, per tier: runtime_bench [count].
+// Prints the median and 95th percentile of each step of a sandbox's life, per tier: runtime_bench
+// [count].
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -26,7 +27,11 @@ class Table {
     for (const auto& step : order_) {
       auto& values = times_[step];
       std::sort(values.begin(), values.end());
-      auto at = [&](double share) { return static_cast<double>(values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))]) / 1000; };
+      auto at = [&](double share) {
+        return static_cast<double>(
+                   values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))]) /
+               1000;
+      };
       std::printf("  %-28s %9.2f %9.2f\n", step.c_str(), at(0.5), at(0.95));
     }
   }
@@ -84,7 +89,8 @@ int main(int argc, char** argv) {
   int count = argc > 1 ? std::atoi(argv[1]) : 30;
   for (Tier tier : {Tier::kContainer, Tier::kGvisor}) {
     std::string problem = testing::why_not(tier);
-    std::printf("%s%s%s\n", std::string(tier_name(tier)).c_str(), problem.empty() ? "" : ": skipped: ", problem.c_str());
+    std::printf("%s%s%s\n", std::string(tier_name(tier)).c_str(),
+                problem.empty() ? "" : ": skipped: ", problem.c_str());
     if (!problem.empty()) continue;
     testing::Host host(tier);
     Table table;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for the agent in the runtime's own tests: answers HELLO and PING as spec/channel.md says, and takes
-// REQUEST frames whose payload is a command line of this file, so that tests can look around and misbehave inside a
-// sandbox that has no programs. The answer is one RESPONSE with text.
+// A stand-in for the agent in the runtime's own tests: answers HELLO and PING as spec/channel.md
+// says, and takes REQUEST frames whose payload is a command line of this file, so that tests can
+// look around and misbehave inside a sandbox that has no programs. The answer is one RESPONSE with
+// text.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -40,14 +41,17 @@ void write_all(const std::string& bytes) {
   }
 }
 
-std::string outcome(long rc) { return rc >= 0 ? "ok" : std::string(::strerrorname_np(errno)); }
+std::string outcome(long rc) {
+  return rc >= 0 ? "ok" : std::string(::strerrorname_np(errno));
+}
 
 std::string read_all(const std::string& path) {
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return outcome(-1);
   std::string text;
   char buffer[8192];
-  for (ssize_t n; (n = ::read(fd, buffer, sizeof buffer)) > 0 && text.size() < 60000;) text.append(buffer, static_cast<size_t>(n));
+  for (ssize_t n; (n = ::read(fd, buffer, sizeof buffer)) > 0 && text.size() < 60000;)
+    text.append(buffer, static_cast<size_t>(n));
   ::close(fd);
   return text;
 }
@@ -87,7 +91,8 @@ std::string fill(const std::string& path, int mib) {
 std::string make_files(const std::string& directory, int count) {
   ::mkdir(directory.c_str(), 0755);
   for (int i = 0; i < count; ++i) {
-    int fd = ::open((directory + "/" + std::to_string(i)).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    int fd =
+        ::open((directory + "/" + std::to_string(i)).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) return std::to_string(i) + " " + outcome(-1);
     ::close(fd);
   }
@@ -96,7 +101,8 @@ std::string make_files(const std::string& directory, int count) {
 
 void hog(int mib) {
   for (int i = 0; i < mib; ++i) {
-    auto* p = static_cast<char*>(::mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* p = static_cast<char*>(
+        ::mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     if (p == MAP_FAILED) _exit(91);
     std::memset(p, i + 1, 1 << 20);
   }
@@ -134,7 +140,8 @@ std::string in_child(const Words& words, std::string (*work)(const Words&)) {
   ::close(ends[1]);
   std::string text;
   char buffer[4096];
-  for (ssize_t n; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(n));
+  for (ssize_t n; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<size_t>(n));
   ::close(ends[0]);
   int status = 0;
   ::waitpid(pid, &status, 0);
@@ -145,7 +152,8 @@ std::string in_child(const Words& words, std::string (*work)(const Words&)) {
 std::string raw_call(const Words& w) {
   long a[6]{};
   for (size_t i = 2; i < w.size() && i < 8; ++i) a[i - 2] = std::strtol(w[i].c_str(), nullptr, 0);
-  return outcome(::syscall(std::strtol(w[1].c_str(), nullptr, 0), a[0], a[1], a[2], a[3], a[4], a[5]));
+  return outcome(
+      ::syscall(std::strtol(w[1].c_str(), nullptr, 0), a[0], a[1], a[2], a[3], a[4], a[5]));
 }
 
 std::string spin(const Words& w) {
@@ -153,7 +161,8 @@ std::string spin(const Words& w) {
   ::clock_gettime(CLOCK_MONOTONIC, &begin);
   do {
     ::clock_gettime(CLOCK_MONOTONIC, &now);
-  } while ((now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000 < std::atol(w[1].c_str()));
+  } while ((now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000 <
+           std::atol(w[1].c_str()));
   timespec cpu{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
   return std::to_string(cpu.tv_sec * 1000 + cpu.tv_nsec / 1000000);
@@ -162,7 +171,8 @@ std::string spin(const Words& w) {
 std::string open_pty() {
   int fd = ::open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
   int number = -1, unlock = 0;
-  if (fd < 0 || ::ioctl(fd, TIOCSPTLCK, &unlock) < 0 || ::ioctl(fd, TIOCGPTN, &number) < 0) return outcome(-1);
+  if (fd < 0 || ::ioctl(fd, TIOCSPTLCK, &unlock) < 0 || ::ioctl(fd, TIOCGPTN, &number) < 0)
+    return outcome(-1);
   int other = ::open(("/dev/pts/" + std::to_string(number)).c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC);
   std::string result = outcome(other);
   ::close(other);
@@ -171,18 +181,20 @@ std::string open_pty() {
 }
 
 std::string inspect(const Words& w) {
-  struct stat st {};
-  struct statvfs fs {};
-  struct sysinfo info {};
+  struct stat st{};
+  struct statvfs fs{};
+  struct sysinfo info{};
   if (w[0] == "stat") {
     if (::stat(w[1].c_str(), &st) < 0) return outcome(-1);
-    return std::to_string(st.st_uid) + ":" + std::to_string(st.st_gid) + " " + std::to_string(st.st_mode & 07777);
+    return std::to_string(st.st_uid) + ":" + std::to_string(st.st_gid) + " " +
+           std::to_string(st.st_mode & 07777);
   }
   if (w[0] == "df") {
     if (::statvfs(w[1].c_str(), &fs) < 0) return outcome(-1);
     return std::to_string(fs.f_blocks * fs.f_frsize >> 20);
   }
-  if (w[0] == "memory") return ::sysinfo(&info) < 0 ? outcome(-1) : std::to_string(info.totalram * info.mem_unit >> 20);
+  if (w[0] == "memory")
+    return ::sysinfo(&info) < 0 ? outcome(-1) : std::to_string(info.totalram * info.mem_unit >> 20);
   if (w[0] == "cpus") return std::to_string(::sysconf(_SC_NPROCESSORS_ONLN));
   return "?";
 }
@@ -196,15 +208,22 @@ std::string command(const Words& w) {
   if (verb == "open") return outcome(::open(w[1].c_str(), number(2) | O_CLOEXEC));
   if (verb == "mkdir") return outcome(::mkdir(w[1].c_str(), 0755));
   if (verb == "unlink") return outcome(::unlink(w[1].c_str()));
-  if (verb == "mknod") return outcome(::mknod(w[1].c_str(), S_IFCHR | 0666, static_cast<dev_t>(number(2))));
-  if (verb == "chown") return outcome(::chown(w[1].c_str(), static_cast<uid_t>(number(2)), static_cast<gid_t>(number(2))));
+  if (verb == "mknod")
+    return outcome(::mknod(w[1].c_str(), S_IFCHR | 0666, static_cast<dev_t>(number(2))));
+  if (verb == "chown")
+    return outcome(
+        ::chown(w[1].c_str(), static_cast<uid_t>(number(2)), static_cast<gid_t>(number(2))));
   if (verb == "fill") return fill(w[1], number(2));
   if (verb == "files") return make_files(w[1], number(2));
   if (verb == "fork") return fork_many(number(1));
   if (verb == "pty") return open_pty();
   if (verb == "call") return in_child(w, raw_call);
   if (verb == "spin") return in_child(w, spin);
-  if (verb == "hog-child") return in_child(w, [](const Words& v) { hog(std::atoi(v[1].c_str())); return std::string("ok"); });
+  if (verb == "hog-child")
+    return in_child(w, [](const Words& v) {
+      hog(std::atoi(v[1].c_str()));
+      return std::string("ok");
+    });
   if (verb == "hog") hog(number(1));
   if (verb == "exit") ::_exit(number(1));
   if (verb == "crash") ::abort();
@@ -220,11 +239,13 @@ void answer(const glovebox::channel::Frame& frame) {
       nonce += static_cast<char>(std::stoi(frame.payload.substr(at + 9 + i, 2), nullptr, 16));
     }
     out = glovebox::channel::sync_mark(nonce);
-    glovebox::channel::append_frame(out, 0, Type::kHelloOk, "{\"version\":1,\"agent\":\"test\",\"executions\":[]}");
+    glovebox::channel::append_frame(out, 0, Type::kHelloOk,
+                                    "{\"version\":1,\"agent\":\"test\",\"executions\":[]}");
   } else if (frame.type == Type::kPing) {
     glovebox::channel::append_frame(out, 0, Type::kPong, frame.payload);
   } else if (frame.type == Type::kRequest) {
-    glovebox::channel::append_frame(out, frame.channel, Type::kResponse, command(glovebox::split(frame.payload, ' ')));
+    glovebox::channel::append_frame(out, frame.channel, Type::kResponse,
+                                    command(glovebox::split(frame.payload, ' ')));
   }
   write_all(out);
 }
@@ -232,7 +253,8 @@ void answer(const glovebox::channel::Frame& frame) {
 }  // namespace
 
 int main() {
-  glovebox::channel::Decoder decoder(glovebox::channel::kMaxPayloadToAgent, glovebox::channel::kMaxMessageToAgent);
+  glovebox::channel::Decoder decoder(glovebox::channel::kMaxPayloadToAgent,
+                                     glovebox::channel::kMaxMessageToAgent);
   char buffer[4096];
   for (;;) {
     ssize_t n = ::read(0, buffer, sizeof buffer);
