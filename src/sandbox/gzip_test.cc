@@ -84,11 +84,13 @@ TEST_F(GzipTest, PassesPlainBytesAndSeveralMembers) {
 }
 
 TEST_F(GzipTest, RefusesBrokenAndCutData) {
-  const std::string packed = compress(std::string(100'000, 'x'));
+  const std::string packed = compress(hex(random_bytes(50'000)));  // no repetition that could hide a change
   EXPECT_EQ(decompress(packed.substr(0, packed.size() - 9), 64).error().code, Code::kInvalidArgument);
   std::string broken = packed;
   broken[broken.size() / 2] ^= 0x55;
-  EXPECT_EQ(decompress(broken, 64).error().code, Code::kInvalidArgument);
+  const auto mended = decompress(broken, 64);
+  ASSERT_FALSE(mended.has_value());
+  EXPECT_EQ(mended.error().code, Code::kInvalidArgument);
   EXPECT_EQ(decompress("\x1f\x8b", 1).error().code, Code::kInvalidArgument);
 }
 
