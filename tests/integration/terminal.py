@@ -61,8 +61,9 @@ class Terminal:
         return self.process.returncode
 
     def is_restored(self):
-        """The modes of the terminal are what they were."""
-        return termios.tcgetattr(self.slave) == self.before
+        """The modes of the terminal are what they were, and the open file that a shell would share is still blocking."""
+        is_blocking = not fcntl.fcntl(self.slave, fcntl.F_GETFL) & os.O_NONBLOCK
+        return is_blocking and termios.tcgetattr(self.slave) == self.before
 
     def close(self):
         if self.process.poll() is None:
