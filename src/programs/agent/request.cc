@@ -6,6 +6,8 @@
 namespace glovebox::agent {
 namespace {
 
+constexpr size_t kPieceBytes = 64 * 1024;
+
 tl::unexpected<Error> cancelled() {
   return glovebox::fail(Code::kCancelled, "the daemon gave the request up");
 }
@@ -72,9 +74,22 @@ Result<std::optional<std::string>> Request::receive() {
   return std::optional<std::string>(std::move(bytes));
 }
 
+// Frames to us are at most a page. What has come meanwhile is joined, so that the thread wakes up and
+// writes once for many of them; with something in the queue it does not sleep.
 void Request::on_data(std::string bytes) {
-  std::lock_guard lock(mutex_);
-  if (!bytes.empty()) input_.push_back(std::move(bytes));
+  if (bytes.empty()) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (!input_.empty()) {
+      if (input_.back().size() + bytes.size() <= kPieceBytes) {
+        input_.back() += bytes;
+      } else {
+        input_.push_back(std::move(bytes));
+      }
+      return;
+    }
+    input_.push_back(std::move(bytes));
+  }
   changed_.notify_one();
 }
 
