@@ -109,6 +109,7 @@ int run_helper(int argc, char** argv) {
   if (mode == "hold" && argc == 4) return hold(argv[2], std::atoi(argv[3]));
   if (mode == "where" && argc == 4) return where(argv[2], argv[3]);
   if (mode == "swap" && argc == 5) return swap(argv[2], argv[3], std::atoi(argv[4]));
+  if (mode == "link" && argc == 4) return ::symlink(argv[2], argv[3]) == 0 ? 0 : 1;
   if (mode == "whoami") return whoami(argc == 3);
   return -1;
 }

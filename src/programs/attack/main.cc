@@ -120,8 +120,10 @@ int run(const std::vector<std::string>& wanted) {
     if (!is_wanted && (!wanted.empty() || attempt.is_alone)) continue;
     ++found;
     const Outcome outcome = attempt_in_child(attempt, facts);
-    say("{\"id\":" + quoted(attempt.id) + ",\"attempt\":" + quoted(attempt.name) + ",\"result\":" +
-        quoted(name_of(outcome.verdict)) + ",\"evidence\":" + quoted(outcome.evidence) + "}\n");
+    // On a line of its own even when the attempt has filled standard output with garbage.
+    say("\n{\"id\":" + quoted(attempt.id) + ",\"attempt\":" + quoted(attempt.name) +
+        ",\"result\":" + quoted(name_of(outcome.verdict)) +
+        ",\"evidence\":" + quoted(outcome.evidence) + "}\n");
   }
   return found >= wanted.size() ? 0 : 2;
 }

@@ -7,6 +7,7 @@
 namespace glovebox {
 
 std::string_view embedded_agent();         // the static agent, an ELF file
+std::string_view embedded_attack();        // the static glovebox-attack, an ELF file
 std::string_view embedded_openapi_json();  // spec/openapi.yaml as JSON
 
 }  // namespace glovebox

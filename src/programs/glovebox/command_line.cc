@@ -42,7 +42,9 @@ struct Parsed {
   LogsOptions logs;
   TemplateOptions templates;
   KeyOptions key;
+  AttackOptions attack;
   std::string name, runsc;
+  bool attacks = false;
 };
 
 class CommandLine {
@@ -303,7 +305,15 @@ void CommandLine::add_host_commands() {
   CLI::App* doctor =
       command(app_, "doctor", "Which runtimes work here, what is missing, and how to get it");
   doctor->add_option("--runsc", parsed_.runsc, "The gVisor program [runsc in PATH]");
-  on_run(doctor, [this](const Settings& s) { return actions_.doctor(s, parsed_.runsc); });
+  CLI::Option* attack = doctor->add_flag(
+      "--attack", parsed_.attacks,
+      "Try to break out of a sandbox of every runtime that works, and say what stopped it");
+  doctor->add_option("--runtime", parsed_.attack.runtime, "Attack only this one")
+      ->check(CLI::IsMember({"microvm", "gvisor", "container"}))
+      ->needs(attack);
+  on_run(doctor, [this](const Settings& s) {
+    return parsed_.attacks ? actions_.attack(s, parsed_.attack) : actions_.doctor(s, parsed_.runsc);
+  });
   on_run(command(app_, "version", "Versions of this program and the daemon"),
          [this](const Settings& s) { return actions_.version(s); });
 }
@@ -364,7 +374,7 @@ Actions real_actions(std::function<int(const Settings&, const UpOptions&)> up) {
           command_logs,          command_template_build, command_template_import,
           command_template_list, command_template_info,  command_template_remove,
           command_key_create,    command_key_list,       command_key_remove,
-          command_doctor,        command_version};
+          command_doctor,        command_version,        command_attack};
 }
 
 int run_command_line(const std::vector<std::string>& arguments, const Environment& environment,

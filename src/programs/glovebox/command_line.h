@@ -40,6 +40,7 @@ struct Actions {
   std::function<int(const Settings&, const std::string&)> key_remove;
   std::function<int(const Settings&, const std::string& runsc)> doctor;
   std::function<int(const Settings&)> version;
+  std::function<int(const Settings&, const AttackOptions&)> attack;
 };
 // The real ones; `up` is the caller's.
 Actions real_actions(std::function<int(const Settings&, const UpOptions&)> up);

@@ -65,4 +65,8 @@ struct KeyOptions {
   std::optional<std::string> tenant;
 };
 
+struct AttackOptions {
+  std::string runtime;  // empty: every usable one
+};
+
 }  // namespace glovebox::cli

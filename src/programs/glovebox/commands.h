@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "programs/glovebox/api_client.h"
+#include "programs/glovebox/attack.h"
 #include "programs/glovebox/command_options.h"
 #include "programs/glovebox/loop.h"
 #include "programs/glovebox/settings.h"
@@ -33,6 +34,7 @@ int command_key_create(const Settings& settings, const KeyOptions& options);
 int command_key_list(const Settings& settings);
 int command_key_remove(const Settings& settings, const std::string& id);
 
+int command_attack(const Settings& settings, const AttackOptions& options);
 int command_doctor(const Settings& settings, const std::string& runsc);
 int command_version(const Settings& settings);
 
