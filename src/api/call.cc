@@ -2,6 +2,7 @@
 #include "api/call.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/log.h"
 #include "base/random.h"
@@ -27,7 +28,7 @@ namespace {
 
 Awaitable<void> serve(const tenant::Keys& keys, const Action& action, const ErrorSender& send_error, http::Exchange& exchange,
                       const http::Params& params) {
-  const std::string request_id = "req-" + random_name(12);
+  const std::string request_id = http::new_request_id();
   auto caller = keys.authenticate(key_of(exchange.request));
   Result<void> done;
   if (caller) {
@@ -87,9 +88,14 @@ Result<int64_t> query_int(const http::Request& request, std::string_view name, i
 }
 
 Result<void> check_query(const http::Request& request, std::initializer_list<std::string_view> allowed) {
+  std::set<std::string_view> seen;
   for (const auto& [name, value] : request.query) {
+    const bool repeatable = std::find(allowed.begin(), allowed.end(), name + "*") != allowed.end();
+    if (!seen.insert(name).second && !repeatable) {
+      return fail(Code::kInvalidArgument, utf8_lossy(name.substr(0, 64)) + ": is given twice", {{"field", utf8_lossy(name.substr(0, 64))}});
+    }
     const bool known = std::any_of(allowed.begin(), allowed.end(), [&](std::string_view a) {
-      return name == a || (a.ends_with('.') && name.size() > a.size() && name.starts_with(a));
+      return name == a || (repeatable && name + "*" == a) || (a.ends_with('.') && name.size() > a.size() && name.starts_with(a));
     });
     if (known) continue;
     std::string list;

@@ -40,7 +40,7 @@ void add_route(http::Router& router, const tenant::Keys& keys, std::string_view 
 // Query parameters, typed. Errors are kInvalidArgument and name the parameter.
 Result<bool> query_bool(const http::Request& request, std::string_view name, bool otherwise);
 Result<int64_t> query_int(const http::Request& request, std::string_view name, int64_t min, int64_t max, int64_t otherwise);
-// Refuses parameters that are not in `allowed`; one that ends in '.' allows a prefix.
+// Refuses parameters that are not in `allowed` or given twice; one that ends in '.' allows a prefix, in '*' repetition.
 Result<void> check_query(const http::Request& request, std::initializer_list<std::string_view> allowed);
 
 }  // namespace glovebox::api

@@ -47,6 +47,7 @@ constexpr CodeInfo kCodes[] = {
     {Code::kOpenFileLimit, "open_file_limit", 429, kBox, true, "Close files in the sandbox."},
     {Code::kDiskFull, "disk_full", 507, kBox, false, "Remove files, or create the sandbox with a larger `limits.disk_mb`."},
     {Code::kMemoryLimit, "memory_limit", 507, kBox, false, "Use less memory, or create the sandbox with a larger `limits.memory_mb`."},
+    {Code::kSandboxIo, "sandbox_io", 422, kBox, false, "The message has the reason the sandbox's kernel gave."},
     {Code::kCapacity, "capacity", 429, kOurs, true, "Retry after `Retry-After` seconds, or end sandboxes."},
     {Code::kRateLimited, "rate_limited", 429, kBad, true, "Retry after `Retry-After` seconds."},
     {Code::kRuntimeUnavailable, "runtime_unavailable", 422, kOurs, false, "Run `glovebox doctor`, or choose another runtime."},

@@ -44,6 +44,7 @@ enum class Code {
   kOpenFileLimit,
   kDiskFull,             // the sandbox's disk or inode limit is reached
   kMemoryLimit,
+  kSandboxIo,            // an operation inside the sandbox failed for a reason that has no code of its own
   kCapacity,             // a limit of the host or tenant; details name it, its size and its use
   kRateLimited,
   kRuntimeUnavailable,   // the demanded tier does not work on this host; message says why

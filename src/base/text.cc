@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/text.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -43,13 +44,14 @@ size_t sequence_length(std::string_view s, size_t* wanted, size_t* good) {
 
 std::string iso_time(WallTime time) {
   const int64_t ms = unix_millis(time);
-  const time_t seconds = static_cast<time_t>(ms / 1000);
+  const int64_t fraction_ms = (ms % 1000 + 1000) % 1000;  // before 1970, too, it counts upwards
+  const time_t seconds = static_cast<time_t>((ms - fraction_ms) / 1000);
   struct tm tm;
   ::gmtime_r(&seconds, &tm);
   std::array<char, 40> text;
   const size_t n = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &tm);
   std::array<char, 8> fraction;
-  std::snprintf(fraction.data(), fraction.size(), ".%03dZ", static_cast<int>(ms % 1000));
+  std::snprintf(fraction.data(), fraction.size(), ".%03dZ", static_cast<int>(fraction_ms));
   return std::string(text.data(), n) + fraction.data();
 }
 
@@ -58,7 +60,12 @@ std::string iso_time_now() { return iso_time(std::chrono::system_clock::now()); 
 int64_t unix_millis(WallTime time) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch()).count();
 }
-WallTime from_unix_millis(int64_t ms) { return WallTime(std::chrono::milliseconds(ms)); }
+WallTime from_unix_millis(int64_t ms) {
+  using std::chrono::milliseconds;
+  const int64_t first = std::chrono::ceil<milliseconds>(WallTime::min().time_since_epoch()).count();
+  const int64_t last = std::chrono::floor<milliseconds>(WallTime::max().time_since_epoch()).count();
+  return WallTime(milliseconds(std::clamp(ms, first, last)));
+}
 
 void append_json_string(std::string& out, std::string_view text) {
   out += '"';

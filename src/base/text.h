@@ -15,7 +15,7 @@ using WallTime = std::chrono::system_clock::time_point;
 std::string iso_time(WallTime time);  // 2026-01-31T12:00:00.123Z
 std::string iso_time_now();
 int64_t unix_millis(WallTime time);
-WallTime from_unix_millis(int64_t ms);
+WallTime from_unix_millis(int64_t ms);  // the nearest there is: years 1678 to 2262
 
 // Appends "text" as a JSON string; bytes that are not UTF-8 become U+FFFD.
 void append_json_string(std::string& out, std::string_view text);

@@ -55,5 +55,12 @@ TEST(Text, SplitKeepsEmptyParts) {
   EXPECT_EQ(human_bytes(1536), "1.5 KiB");
 }
 
+TEST(Text, TimesOutsideTheClockAreTheNearestThereIs) {
+  EXPECT_EQ(from_unix_millis(INT64_MAX), from_unix_millis(9'223'372'036'854));
+  EXPECT_EQ(from_unix_millis(INT64_MIN), from_unix_millis(-9'223'372'036'854));
+  EXPECT_EQ(unix_millis(from_unix_millis(-1)), -1);
+  EXPECT_EQ(iso_time(from_unix_millis(-1)), "1969-12-31T23:59:59.999Z");
+}
+
 }  // namespace
 }  // namespace glovebox

@@ -349,6 +349,9 @@ Error error_from_agent(std::string_view text) {
   if (std::find(std::begin(kAgentCodes), std::end(kAgentCodes), error.code) == std::end(kAgentCodes)) {
     return protocol_error("the agent sent an error that is not its own");
   }
+  // A sandbox cannot claim that the platform failed.
+  const bool blames_us = info(error.code).fault == Fault::kPlatform && error.code != Code::kCapacity;
+  if (blames_us) error.code = Code::kSandboxIo;
   if (message != nullptr && message->is_string()) error.message = utf8_lossy(message->get_string()).substr(0, 4096);
   return error;
 }

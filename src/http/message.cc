@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/random.h"
 #include "base/text.h"
 
 namespace glovebox::http {
@@ -197,5 +198,7 @@ std::string error_body(const Error& error) {
   }
   return out + "}}}\n";
 }
+
+std::string new_request_id() { return "req-" + random_name(12); }
 
 }  // namespace glovebox::http

@@ -50,6 +50,9 @@ std::vector<std::pair<std::string, std::string>> parse_query(std::string_view ra
 
 std::string_view reason_phrase(int status);
 
+// "req-…": names a request in its answer and in the log.
+std::string new_request_id();
+
 // {"error":{"code","message","hint","retryable","fault","details"}}: the one form in which errors
 // leave over HTTP.
 std::string error_body(const Error& error);

@@ -180,7 +180,7 @@ Result<Router::Match> Router::match(std::string_view method, std::string_view pa
 Awaitable<void> Router::handle(Exchange& exchange) const {
   auto found = match(exchange.request.method, exchange.request.path);
   if (!found) {
-    Headers headers;
+    Headers headers{{"X-Request-Id", new_request_id()}};
     const auto allow = found.error().details.find("allow");
     if (allow != found.error().details.end()) headers.emplace_back("Allow", allow->second);
     co_await exchange.response.send_error(found.error(), std::move(headers));
@@ -190,8 +190,7 @@ Awaitable<void> Router::handle(Exchange& exchange) const {
     Error error{Code::kInvalidArgument,
                 "send the body without Content-Encoding",
                 {{"field", "Content-Encoding"}}};
-    Headers headers;
-    headers.emplace_back("Accept-Encoding", "identity");
+    Headers headers{{"X-Request-Id", new_request_id()}, {"Accept-Encoding", "identity"}};
     co_await exchange.response.send_error(error, std::move(headers), 415);
     co_return;
   }

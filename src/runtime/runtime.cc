@@ -7,6 +7,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "sys/cgroup.h"
+
 namespace glovebox::runtime {
 
 std::string_view tier_name(Tier tier) {
@@ -39,6 +41,10 @@ Result<void> enter_private_namespace() {
     return fail_errno("make mounts slaves");
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) return fail_errno("PR_SET_CHILD_SUBREAPER");
   return {};
+}
+
+void leave_host(const HostConfig& config) {
+  if (const auto tree = sys::CgroupTree::detect(config.cgroup_parent + "/" + config.instance)) tree->remove_parents();
 }
 
 }  // namespace glovebox::runtime

@@ -163,6 +163,9 @@ struct HostConfig {
 // mkfs.erofs below the data directory.
 Result<Rootfs> make_probe_rootfs(const HostConfig& config);
 
+// At the end of a daemon: removes this instance's (empty) parent cgroups, which remain while sandboxes live in them.
+void leave_host(const HostConfig& config);
+
 std::unique_ptr<Runtime> make_container_runtime(const HostConfig& config);
 std::unique_ptr<Runtime> make_gvisor_runtime(const HostConfig& config);
 

@@ -3,11 +3,18 @@
 
 #include <boost/json.hpp>
 
-#include "base/random.h"
+#include <algorithm>
+#include <set>
+
+#include "channel/json_shape.h"
 
 namespace glovebox::sandbox::codec {
 namespace json = boost::json;
 namespace {
+
+constexpr uint64_t kMaxCount = INT64_MAX / 2;  // sums of two stay numbers that JSON readers know
+constexpr size_t kMaxNameBytes = 4096;
+constexpr size_t kMaxAgentExecutions = 4096;   // spec/channel.md, Limits
 
 json::object to_json(const StringMap& map) {
   json::object out;
@@ -16,6 +23,7 @@ json::object to_json(const StringMap& map) {
 }
 
 Result<json::object> parse(std::string_view text, Code code) {
+  if (code == Code::kAgentProtocol) GB_TRYV(channel::check_json_shape(text));
   boost::system::error_code ec;
   json::parse_options options;
   options.max_depth = 16;
@@ -139,6 +147,12 @@ Result<FileEntry> entry_from(const json::value& value) {
       .number("mode", &e.mode).number("uid", &e.uid).number("gid", &e.gid).text("user", &e.user)
       .text("group", &e.group).number("mtime_ms", &e.mtime_ms).text("target", &e.target);
   GB_TRYV(reader.done());
+  constexpr std::string_view kTypes[] = {"file", "directory", "symlink", "fifo", "socket", "char", "block"};
+  const bool is_possible = std::find(std::begin(kTypes), std::end(kTypes), e.type) != std::end(kTypes) && e.mode <= 07777 &&
+                           e.size <= kMaxCount && e.name.size() <= kMaxNameBytes && e.path.size() <= 2 * kMaxNameBytes &&
+                           e.user.size() <= kMaxNameBytes && e.group.size() <= kMaxNameBytes &&
+                           (!e.target || e.target->size() <= kMaxNameBytes) && (e.name + e.path).find('\0') == std::string::npos;
+  if (!is_possible) return fail(Code::kAgentProtocol, "an impossible file entry");
   return e;
 }
 
@@ -244,6 +258,7 @@ Result<SandboxDocument> decode_sandbox(std::string_view text) {
   i.state = *known_state;
   i.tier = d.record.tier = *known_tier;
   d.record.id = i.id;
+  if (i.state == State::kEnded && !i.ended) return fail(Code::kCorrupt, "it has ended, and does not say how");
   i.created_at = from_unix_millis(created);
   i.idle_timeout = Millis(idle);
   if (expires) i.expires_at = from_unix_millis(*expires);
@@ -362,12 +377,19 @@ std::string exec_message(const std::string& id, const ExecSpec& spec, const Sand
   return out + "}";
 }
 
+// One of ours: it becomes part of a file name.
+bool is_execution_id(std::string_view id) {
+  return id.size() > 3 && id.size() <= 64 && id.starts_with("ex-") &&
+         std::all_of(id.begin() + 3, id.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); });
+}
+
 Result<std::vector<AgentExecution>> decode_hello(std::string_view text) {
   GB_TRY(const json::object o, parse(text, Code::kAgentProtocol));
   int version = 0;
   Reader r(o, Code::kAgentProtocol);
   r.number("version", &version);
   std::vector<AgentExecution> out;
+  std::set<std::string> seen;
   if (const auto* list = r.array("executions")) {
     for (const auto& item : *list) {
       if (!item.is_object()) return fail(Code::kAgentProtocol, "executions holds something else than objects");
@@ -376,6 +398,9 @@ Result<std::vector<AgentExecution>> decode_hello(std::string_view text) {
       Reader reader(item.get_object(), Code::kAgentProtocol);
       reader.text("id", &e.id).text("state", &state).number("pid", &e.pid);
       GB_TRYV(reader.done());
+      if (!is_execution_id(e.id) || e.pid < 0 || !seen.insert(e.id).second || seen.size() > kMaxAgentExecutions) {
+        return fail(Code::kAgentProtocol, "the agent knows impossible executions");
+      }
       e.exited = state == "exited";
       out.push_back(std::move(e));
     }
@@ -391,6 +416,7 @@ Result<int64_t> decode_pid(std::string_view started) {
   Reader r(o, Code::kAgentProtocol);
   r.number("pid", &pid);
   GB_TRYV(r.done());
+  if (pid < 1) return fail(Code::kAgentProtocol, "STARTED without a process");
   return pid;
 }
 
@@ -407,9 +433,13 @@ Result<void> decode_exited(std::string_view text, ExecInfo* info) {
     Reader reader(*usage, Code::kAgentProtocol);
     reader.number("user_us", &info->user_us).number("system_us", &info->system_us).number("max_rss_kb", &rss_kb);
     GB_TRYV(reader.done());
+    if (rss_kb > kMaxCount / 1024) return fail(Code::kAgentProtocol, "EXITED with an impossible usage");
     info->max_rss_bytes = rss_kb * 1024;
   }
   GB_TRYV(r.done());
+  if (std::max({info->stdout_bytes, info->stderr_bytes, info->user_us, info->system_us}) > kMaxCount) {
+    return fail(Code::kAgentProtocol, "EXITED with impossible counts");
+  }
   const bool known = outcome.type == "exited" || outcome.type == "signalled" || outcome.type == "timed_out" ||
                      outcome.type == "killed_by_caller";
   const bool has_status = outcome.type == "exited" ? code.has_value() : outcome.type != "signalled" || signal.has_value();
@@ -470,6 +500,7 @@ Result<ReadAnswer> decode_read(std::string_view response) {
   Reader r(o, Code::kAgentProtocol);
   r.number("length", &out.length);
   GB_TRYV(r.done());
+  if (out.length && *out.length > kMaxCount) return fail(Code::kAgentProtocol, "an answer with an impossible length");
   if (const auto* entry = o.if_contains("entry")) {
     GB_TRY(out.entry, entry_from(*entry));
   }

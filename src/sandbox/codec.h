@@ -28,14 +28,12 @@ Result<ExecInfo> decode_execution(std::string_view text);
 std::string hello_fields(const SandboxInfo& info, const std::string& hostname, const std::string& seed_hex);
 std::string exec_message(const std::string& id, const ExecSpec& spec, const SandboxInfo& sandbox);
 
-struct AgentStream {
-  uint64_t start = 0, end = 0;
-};
 struct AgentExecution {
   std::string id;
   bool exited = false;
   int64_t pid = 0;
 };
+// Ids are ours ("ex-…") and each comes once.
 Result<std::vector<AgentExecution>> decode_hello(std::string_view text);
 
 Result<int64_t> decode_pid(std::string_view started);

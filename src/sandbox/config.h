@@ -8,6 +8,18 @@
 
 namespace glovebox::sandbox {
 
+// How long an agent may take before it counts as stuck. Not for operators: tests shorten them.
+struct Patience {
+  std::chrono::milliseconds exec_start{30'000};
+  std::chrono::milliseconds exec_end_slack{30'000};  // after an execution's own timeout; then its agent is broken
+  std::chrono::milliseconds exec_kill{20'000};
+  std::chrono::milliseconds answer{60'000};        // to a request that does no bulk work
+  std::chrono::milliseconds long_answer{600'000};  // removing or syncing a large tree
+  std::chrono::milliseconds idle{60'000};          // between two pieces of a transfer
+  std::chrono::milliseconds adopt{10'000};
+  std::chrono::milliseconds lost_note{200};        // the channel is gone: how long the process's death may take to show
+};
+
 // The operator's settings. A field's value here is its default.
 struct Config {
   std::string data_dir;                            // absolute; everything that survives a restart is below it
@@ -28,6 +40,7 @@ struct Config {
   size_t kept_executions = 1000;                   // ended executions remembered per sandbox, the newest
 
   std::optional<runtime::Tier> default_runtime;    // what "auto" means; empty: the strongest usable tier
+  Patience patience;
 };
 
 }  // namespace glovebox::sandbox

@@ -16,30 +16,33 @@ namespace {
 // An execution shorter than this is recorded once, at its end.
 constexpr Millis kRecordStartAfter{50};
 constexpr uint64_t kWindowSlack = 2 * channel::kMaxPayloadFromAgent;
-constexpr Millis kKillDeadline{20'000};
+// What an agent may still send of both streams when it is told to stop.
+constexpr uint64_t kOutputUnderWay = 2 * (channel::kWindowBytes + kWindowSlack);
 
 int index_of(uint8_t stream) { return stream == channel::kStderr ? 1 : 0; }
 Stream stream_of(int index) { return index == 1 ? Stream::kStderr : Stream::kStdout; }
 
 }  // namespace
 
-RunningExecution::RunningExecution(ExecutionContext context, ExecInfo info, std::string spool_path, Hooks hooks)
-    : context_(context), info_(std::move(info)), spool_(std::move(spool_path)), hooks_(std::move(hooks)) {}
+RunningExecution::RunningExecution(ExecutionContext context, ExecInfo info, std::string spool_path, Counts counts)
+    : context_(context), info_(std::move(info)), spool_(std::move(spool_path)), counts_(std::move(counts)) {}
 
 RunningExecution::~RunningExecution() {
-  if (channel_ != 0 && link_) link_->close(channel_);
+  if (channel_ != 0 && link_) link_->close(channel_, kOutputUnderWay);
 }
 
 Async<void> RunningExecution::start(std::shared_ptr<channel::Link> link, std::string message,
-                                    std::optional<std::string> stdin_data, bool keep_stdin, Deadline deadline) {
+                                    std::optional<std::string> stdin_data, bool keep_stdin, Millis limit) {
   static auto& started_histogram = metrics::registry().histogram("glovebox_exec_start_seconds", "Execution request to the program being loaded.");
   const auto self = shared_from_this();
   const auto began = Clock::now();
+  const Deadline deadline = after(context_.config->patience.exec_start);
   if (message.size() > channel::kMaxMessageToAgent) {
     co_return fail(Code::kArgumentsTooLong, "arguments and environment are " + std::to_string(message.size()) +
                                                 " bytes, at most 1 MiB fits");
   }
   link_ = std::move(link);
+  GB_CO_TRYV(co_await link_->wait_room(deadline));
   channel_ = link_->open(this);
   stdin_open_ = keep_stdin || stdin_data.has_value();
   link_->send(channel_, Type::kExec, message);
@@ -47,14 +50,31 @@ Async<void> RunningExecution::start(std::shared_ptr<channel::Link> link, std::st
   while (!started_ && !start_error_) {
     const bool woken = co_await changed_.wait_until(deadline);
     if (!woken && Clock::now() >= deadline && !started_) {
-      if (link_) link_->send(channel_, Type::kKill, R"({"reason":"killed_by_caller"})");
       co_return fail(Code::kTimeout, "the sandbox did not start the command in time");
     }
   }
   if (start_error_) co_return fail(*start_error_);
   started_histogram.observe(std::chrono::duration<double>(Clock::now() - began).count());
   spawn(context_.executor, "execution.record_start", record_start());
+  if (limit.count() > 0) {
+    spawn(context_.executor, "execution.limit", watch_limit(after(limit + context_.config->patience.exec_end_slack)));
+  }
   co_return Result<void>();
+}
+
+// The agent ends what runs too long. One that does not would let callers wait for ever.
+Awaitable<void> RunningExecution::watch_limit(Deadline deadline) {
+  const auto self = shared_from_this();
+  if (!co_await wait(deadline)) protocol_error("the agent did not end an execution at its timeout");
+}
+
+void RunningExecution::abandon() {
+  counts_ = {};
+  if (channel_ == 0) return;
+  link_->send(channel_, Type::kKill, R"({"reason":"killed_by_caller"})");
+  link_->send(channel_, Type::kForget, {});
+  link_->close(channel_, kOutputUnderWay);
+  channel_ = 0;
 }
 
 Awaitable<void> RunningExecution::feed(std::string data, bool close) {
@@ -64,22 +84,32 @@ Awaitable<void> RunningExecution::feed(std::string data, bool close) {
 }
 
 void RunningExecution::attach(std::shared_ptr<channel::Link> link) {
+  GB_ASSERT(channel_ == 0);
   link_ = std::move(link);
   channel_ = link_->open(this);
-  started_ = true;
+  started_ = attached_ = true;
   stdin_open_ = true;  // the agent knows better and ignores what cannot be written
+  const auto opened = spool_.open_existing();
+  if (!opened) {
+    log::warn("execution.output_unreadable", {{"execution", info_.id}, {"message", opened.error().message}});
+    draining_ = true;
+  }
   for (int i : {0, 1}) seen_[i] = acknowledged_[i] = spool_.stream_end(stream_of(i));
   std::string message = "{\"id\":";
   append_json_string(message, info_.id);
   message += ",\"stdout\":" + std::to_string(seen_[0]) + ",\"stderr\":" + std::to_string(seen_[1]) + "}";
   link_->send(channel_, Type::kAttach, message);
+  if (draining_) drain();
+  update_counts();
 }
 
-void RunningExecution::attach_to_forget(std::shared_ptr<channel::Link> link) {
+void RunningExecution::attach_to_forget(std::shared_ptr<channel::Link> link, std::shared_ptr<void> alive) {
+  GB_ASSERT(channel_ == 0);
   link_ = std::move(link);
   channel_ = link_->open(this);
+  counts_.alive = std::move(alive);
   gone_ = false;
-  draining_ = true;
+  attached_ = true;
   std::string message = "{\"id\":";
   append_json_string(message, info_.id);
   link_->send(channel_, Type::kAttach, message + ",\"stdout\":0,\"stderr\":0}");
@@ -98,43 +128,62 @@ void RunningExecution::restore_ended() {
   auto opened = spool_.open_existing();
   if (!opened) log::warn("execution.output_unreadable", {{"execution", info_.id}, {"message", opened.error().message}});
   spool_.close_files();
+  if (opened && !*opened) return;  // all of it is in the store
+  // What its record says and what could be written in the end may differ: a full disk, files that were damaged.
+  if (spool_.end() < info_.kept_bytes) update_counts();
 }
 
 void RunningExecution::on_frame(channel::Frame& frame) {
   switch (frame.type) {
-    case Type::kStarted: {
-      auto pid = codec::decode_pid(frame.payload);
-      if (!pid) return protocol_error(pid.error().message);
-      info_.pid = *pid;
-      started_ = true;
-      break;
-    }
+    case Type::kStarted:
+      return take_started(frame.payload);
     case Type::kFailed:
-      start_error_ = channel::error_from_agent(frame.payload);
-      link_->close(channel_);
-      channel_ = 0;
-      // After an ATTACH this means that the agent no longer knows it: nobody can tell how it ended.
-      if (started_ && !exited_) finish_without_agent("interrupted", "the sandbox's agent lost the execution");
-      mark_gone();
-      break;
+      return take_failed(frame.payload);
     case Type::kOutput:
-      take_output(frame);
-      return;
+      return take_output(frame);
     case Type::kStdinAck:
-      if (frame.payload.size() != 8) return protocol_error("bad STDIN_ACK");
-      stdin_taken_ = std::min(channel::get_u64(frame.payload.data()), stdin_sent_);
-      break;
+      return take_stdin_ack(frame.payload);
     case Type::kExited:
-      take_exited(frame.payload);
-      return;
+      return take_exited(frame.payload);
     case Type::kGone:
+      if (!agent_exited_ || !frame.payload.empty()) return protocol_error("GONE before EXITED");
       link_->close(channel_);
       channel_ = 0;
-      mark_gone();
-      break;
+      return mark_gone();
     default:
       return protocol_error("unexpected frame for an execution");
   }
+}
+
+void RunningExecution::take_started(const std::string& payload) {
+  if (std::exchange(start_answered_, true)) return protocol_error("STARTED out of turn");
+  auto pid = codec::decode_pid(payload);
+  if (!pid) return protocol_error(pid.error().message);
+  info_.pid = *pid;
+  started_ = true;
+  changed_.notify();
+}
+
+void RunningExecution::take_failed(const std::string& payload) {
+  if (std::exchange(start_answered_, true)) return protocol_error("FAILED out of turn");
+  start_error_ = channel::error_from_agent(payload);
+  link_->close(channel_);
+  channel_ = 0;
+  // After an ATTACH this means that the agent no longer knows it: nobody can tell how it ended.
+  if (started_ && !exited_) finish_without_agent("interrupted", "the sandbox's agent lost the execution");
+  mark_gone();
+}
+
+void RunningExecution::take_stdin_ack(const std::string& payload) {
+  const uint64_t total = payload.size() == 8 ? channel::get_u64(payload.data()) : 0;
+  const bool is_first = stdin_acked_ == 0;
+  if (total <= stdin_acked_) return protocol_error("impossible STDIN_ACK");
+  if (attached_ && is_first && total > stdin_sent_) stdin_base_ = total;  // an earlier daemon's input
+  const uint64_t base = stdin_base_.value_or(0);
+  const uint64_t most = stdin_sent_ + stdin_extra_;
+  if (!attached_ && total > most) return protocol_error("impossible STDIN_ACK");
+  stdin_acked_ = total;
+  stdin_taken_ = std::max(stdin_taken_, std::min(total - base, stdin_sent_));
   changed_.notify();
 }
 
@@ -143,34 +192,43 @@ void RunningExecution::protocol_error(std::string message) {
 }
 
 void RunningExecution::take_output(const channel::Frame& frame) {
-  if (exited_) return;  // its end is recorded; this is a repetition after an ATTACH
-  if (frame.payload.size() < channel::kStreamHeaderBytes) return protocol_error("short OUTPUT");
+  if ((!started_ && !attached_) || agent_exited_) return protocol_error("OUTPUT out of turn");
+  if (frame.payload.size() <= channel::kStreamHeaderBytes) return protocol_error("short OUTPUT");
+  start_answered_ = true;
   const auto stream = static_cast<uint8_t>(frame.payload[0]);
   if (stream != channel::kStdout && stream != channel::kStderr) return protocol_error("OUTPUT of an unknown stream");
   const int i = index_of(stream);
   const uint64_t offset = channel::get_u64(frame.payload.data() + 8);
-  std::string_view bytes = std::string_view(frame.payload).substr(channel::kStreamHeaderBytes);
-  if (offset < seen_[i] || offset > UINT64_MAX / 2) return protocol_error("OUTPUT repeats bytes");
+  const std::string_view bytes = std::string_view(frame.payload).substr(channel::kStreamHeaderBytes);
+  if (exited_ || draining_) {  // its end is recorded already, or the agent was told to send no more
+    unkept_[i] += bytes.size();
+    if (unkept_[i] > channel::kWindowBytes + kWindowSlack) return protocol_error("OUTPUT beyond the window");
+    if (exited_) return;
+  }
+  if (offset < seen_[i] || offset > INT64_MAX / 2) return protocol_error("OUTPUT repeats bytes");
+  if (offset > seen_[i] && !attached_) return protocol_error("OUTPUT leaves bytes out");
   // Bytes are missing: an earlier daemon had them dropped. Nothing after the gap is kept either.
   if (offset > seen_[i] && !draining_) drain();
   seen_[i] = offset + bytes.size();
   static auto& output_bytes = metrics::registry().counter("glovebox_output_bytes_total", "Output received from executions.");
   output_bytes.add(bytes.size());
-  if (!draining_) {
-    const uint64_t kept_of_stream = spool_.stream_end(stream_of(i));
-    if (kept_of_stream + bytes.size() > acknowledged_[i] + channel::kWindowBytes + kWindowSlack) {
-      return protocol_error("OUTPUT beyond the window");
-    }
-    const uint64_t room = context_.config->output_file_bytes - std::min(context_.config->output_file_bytes, spool_.end());
-    spool_.append(stream_of(i), bytes.substr(0, room));
-    if (bytes.size() > room || spool_.index_full()) drain();
-  }
+  if (!draining_) keep_output(i, bytes);
   update_counts();
-  if (!writing_ && (spool_.has_file() || spool_.unwritten() > context_.config->output_memory_bytes)) {
-    writing_ = true;
-    spawn(context_.executor, "execution.write", write_loop());
-  }
   changed_.notify();
+}
+
+void RunningExecution::keep_output(int i, std::string_view bytes) {
+  const uint64_t kept_of_stream = spool_.stream_end(stream_of(i));
+  if (kept_of_stream + bytes.size() > acknowledged_[i] + channel::kWindowBytes + kWindowSlack) {
+    return protocol_error("OUTPUT beyond the window");
+  }
+  const uint64_t room = context_.config->output_file_bytes - std::min(context_.config->output_file_bytes, spool_.end());
+  spool_.append(stream_of(i), bytes.substr(0, room));
+  if (bytes.size() > room || spool_.index_full()) drain();
+  if (writing_ || write_failed_) return;
+  if (!spool_.has_file() && spool_.unwritten() <= context_.config->output_memory_bytes) return;
+  writing_ = true;
+  spawn(context_.executor, "execution.write", write_loop());
 }
 
 void RunningExecution::drain() {
@@ -195,7 +253,8 @@ Awaitable<void> RunningExecution::write_loop() {
     auto written = co_await run_blocking(*context_.pool, [this, &batch] { return spool_.write(batch); });
     if (!written) {
       log::error("execution.output_not_kept", {{"execution", info_.id}, {"message", written.error().message}});
-      if (channel_ != 0) drain();
+      write_failed_ = true;
+      if (channel_ != 0 && !draining_) drain();
       break;
     }
     spool_.batch_written(batch);
@@ -216,20 +275,30 @@ void RunningExecution::acknowledge(const Spool::Batch& batch) {
 }
 
 void RunningExecution::take_exited(const std::string& payload) {
-  if (exited_) return;
+  if ((!started_ && !attached_) || std::exchange(agent_exited_, true)) return protocol_error("EXITED out of turn");
+  start_answered_ = true;
+  if (exited_) return;  // its end is recorded already
   ExecInfo ended = info_;
   auto decoded = codec::decode_exited(payload, &ended);
   if (!decoded) return protocol_error(decoded.error().message);
+  const bool is_complete = ended.stdout_bytes == seen_[0] && ended.stderr_bytes == seen_[1];
+  if (!attached_ && !draining_ && !is_complete) return protocol_error("EXITED counts other bytes than were sent");
   exited_ = true;
   spawn(context_.executor, "execution.settle", settle(std::move(ended)));
 }
 
 Awaitable<void> RunningExecution::settle(ExecInfo ended) {
   const auto self = shared_from_this();
-  const bool killed = ended.outcome->type == "signalled" && ended.outcome->signal == SIGKILL;
-  if (killed && was_oom && co_await was_oom()) {
-    ended.outcome->type = "oom_killed";
-    ended.outcome->message = "the sandbox's memory limit was reached and the kernel killed the process";
+  const bool unhappy = ended.outcome->type == "signalled" || ended.outcome->exit_code.value_or(0) != 0;
+  if (unhappy && was_oom && co_await was_oom()) {
+    // The main process itself, when it died of SIGKILL; a guest kernel in user space ends it with a status of its own making.
+    if (ended.outcome->signal == SIGKILL || oom_ends_sandbox) {
+      ended.outcome->type = "oom_killed";
+      ended.outcome->exit_code.reset();
+      ended.outcome->message = "the sandbox's memory limit was reached and the kernel killed the process";
+    } else {
+      ended.outcome->message = "the sandbox's memory limit was reached meanwhile, and the kernel killed a process in it";
+    }
   }
   if (!info_.outcome) end_now(std::move(ended));
   co_await record_end();
@@ -247,15 +316,17 @@ void RunningExecution::end_now(ExecInfo ended) {
   info_.ended_at = std::chrono::system_clock::now();
   stdin_open_ = false;
   update_counts();
+  counts_.running.reset();
   changed_.notify();
-  if (const auto hook = std::exchange(hooks_.on_end, nullptr)) hook();
+  end_changed_.notify();
 }
 
 Awaitable<void> RunningExecution::record_end() {
   if (spool_.has_file() || spool_.unwritten() > context_.config->output_memory_bytes) {
     while (writing_) co_await changed_.wait();
     writing_ = true;
-    co_await write_loop();
+    if (!write_failed_) co_await write_loop();
+    writing_ = false;
   }
   spool_.close_files();
   const bool in_file = spool_.has_file();
@@ -273,12 +344,17 @@ Awaitable<void> RunningExecution::record_end() {
   if (channel_ != 0) link_->send(channel_, Type::kForget, {});
 }
 
+// Nothing once its end is known: that record says more.
+Async<void> RunningExecution::record_running() {
+  if (exited_ || ended()) co_return Result<void>();
+  store::ExecutionRow row{info_.id, info_.sandbox_id, unix_millis(info_.started_at), codec::encode(info_), {}};
+  co_return co_await context_.store->put_execution(std::move(row));
+}
+
 Awaitable<void> RunningExecution::record_start() {
   const auto self = shared_from_this();
   co_await sleep_for(kRecordStartAfter);
-  if (exited_ || ended()) co_return;
-  store::ExecutionRow row{info_.id, info_.sandbox_id, unix_millis(info_.started_at), codec::encode(info_), {}};
-  auto recorded = co_await context_.store->put_execution(std::move(row));
+  auto recorded = co_await record_running();
   if (!recorded) log::warn("execution.not_recorded", {{"execution", info_.id}, {"message", recorded.error().message}});
 }
 
@@ -286,13 +362,18 @@ void RunningExecution::mark_gone() {
   if (gone_) return;
   gone_ = true;
   info_.children_left = false;
-  if (const auto hook = std::exchange(hooks_.on_gone, nullptr)) hook();
+  counts_.alive.reset();
   changed_.notify();
 }
 
 void RunningExecution::finish_without_agent(const std::string& type, const std::string& message) {
   if (channel_ != 0 && link_) link_->close(channel_);
   channel_ = 0;
+  if (!started_ && !attached_ && link_) {  // start() is waiting, and its caller drops it
+    if (!start_error_) start_error_ = Error{Code::kSandboxEnded, message, {}};
+    counts_.running.reset();
+    return mark_gone();
+  }
   if (!info_.outcome && !exited_) {
     exited_ = true;
     ExecInfo ended = info_;
@@ -312,7 +393,7 @@ void RunningExecution::on_lost(const Error& error) {
 Awaitable<bool> RunningExecution::wait(Deadline deadline) {
   const auto self = shared_from_this();
   while (!ended()) {
-    const bool woken = co_await changed_.wait_until(deadline);
+    const bool woken = co_await end_changed_.wait_until(deadline);
     if (!woken && Clock::now() >= deadline) break;
   }
   co_return ended();
@@ -375,11 +456,18 @@ Async<void> RunningExecution::write_stdin(std::string data) {
 Async<void> RunningExecution::close_stdin() {
   GB_CO_TRYV(check_running("standard input"));
   if (stdin_open_) link_->send(channel_, Type::kStdinEof, {});
-  if (!info_.pty) stdin_open_ = false;
+  if (!info_.pty) {
+    stdin_open_ = false;
+  } else {
+    ++stdin_extra_;
+  }
   co_return Result<void>();
 }
 
 Async<void> RunningExecution::signal(int number, bool tree) {
+  const auto self = shared_from_this();
+  GB_CO_TRYV(check_running("signal"));
+  GB_CO_TRYV(co_await link_->wait_room(after(context_.config->patience.answer)));
   GB_CO_TRYV(check_running("signal"));
   link_->send(channel_, Type::kSignal,
               "{\"signal\":" + std::to_string(number) + ",\"tree\":" + (tree ? "true" : "false") + "}");
@@ -388,20 +476,22 @@ Async<void> RunningExecution::signal(int number, bool tree) {
 
 Async<void> RunningExecution::kill() {
   const auto self = shared_from_this();
-  if (gone_ || channel_ == 0) co_return Result<void>();
-  link_->send(channel_, Type::kKill, R"({"reason":"killed_by_caller"})");
-  const Deadline deadline = after(kKillDeadline);
-  while (!(ended() && gone_) && channel_ != 0) {
+  const Deadline deadline = after(context_.config->patience.exec_kill);
+  if (!gone_ && channel_ != 0) link_->send(channel_, Type::kKill, R"({"reason":"killed_by_caller"})");
+  while (!gone_ && channel_ != 0) {
     const bool woken = co_await changed_.wait_until(deadline);
-    if (!woken && Clock::now() >= deadline) co_return fail(Code::kTimeout, "the sandbox did not end the execution in time");
+    if (!woken && Clock::now() >= deadline) break;
   }
-  co_await wait(deadline);
-  co_return Result<void>();
+  if (co_await wait(deadline) && (gone_ || channel_ == 0)) co_return Result<void>();
+  co_return fail(Code::kTimeout, "the sandbox did not end the execution in time");
 }
 
 Async<void> RunningExecution::resize(int cols, int rows) {
+  const auto self = shared_from_this();
   GB_CO_TRYV(check_running("resize"));
   if (!info_.pty) co_return fail(Code::kConflict, "the execution has no terminal", {{"state", "no_pty"}});
+  GB_CO_TRYV(co_await link_->wait_room(after(context_.config->patience.answer)));
+  GB_CO_TRYV(check_running("resize"));
   const char payload[4] = {static_cast<char>(cols & 0xFF), static_cast<char>(cols >> 8), static_cast<char>(rows & 0xFF),
                            static_cast<char>(rows >> 8)};
   link_->send(channel_, Type::kResize, std::string_view(payload, sizeof payload));

@@ -24,29 +24,31 @@ struct ExecutionContext {
 // dies in between finds it again.
 class RunningExecution : public Execution, public channel::Receiver, public std::enable_shared_from_this<RunningExecution> {
  public:
-  // `on_end`: once, when the main process has ended; `on_gone`: once, when nothing of its tree lives any more.
-  struct Hooks {
-    std::function<void()> on_end;
-    std::function<void()> on_gone;
+  // What it counts as in its sandbox: `running` is let go when the main process has ended, `alive` when nothing of its tree lives
+  // any more, both at the latest when it goes.
+  struct Counts {
+    std::shared_ptr<void> running, alive;
   };
-  RunningExecution(ExecutionContext context, ExecInfo info, std::string spool_path, Hooks hooks);
+  RunningExecution(ExecutionContext context, ExecInfo info, std::string spool_path, Counts counts);
   ~RunningExecution() override;
 
-  // Starts it through the agent; returns when the program was loaded, or with the agent's typed refusal.
+  // Starts it through the agent; returns when the program was loaded, or with the agent's typed refusal. `limit`: how long it may
+  // run, which the agent enforces and this watches (0: for ever).
   Async<void> start(std::shared_ptr<channel::Link> link, std::string message, std::optional<std::string> stdin_data,
-                    bool keep_stdin, Deadline deadline);
-  // After a daemon restart: binds to the execution the agent still has.
+                    bool keep_stdin, Millis limit);
+  // After a daemon restart: goes on behind the output that is kept, and binds to the execution the agent still has.
   void attach(std::shared_ptr<channel::Link> link);
-  // Recorded by an earlier daemon that could not tell the agent any more.
-  void attach_to_forget(std::shared_ptr<channel::Link> link);
+  // Recorded by an earlier daemon that could not tell the agent any more; children of it may live.
+  void attach_to_forget(std::shared_ptr<channel::Link> link, std::shared_ptr<void> alive);
   // The sandbox is gone: ends it with this outcome if it has not ended.
   void finish_without_agent(const std::string& type, const std::string& message);
   // From the store: an execution that ended earlier.
   void restore_ended();
 
+  Async<void> record_running();  // so that a later daemon knows it
   bool is_gone() const { return gone_; }
   Result<void> remove_files();  // blocking
-  void disarm() { hooks_ = {}; }  // it never started: no hook is due
+  void abandon();  // it was not started, as far as we know: what of it may come up ends
 
   const ExecInfo& info() const override { return info_; }
   Awaitable<bool> wait(Deadline deadline) override;
@@ -63,10 +65,16 @@ class RunningExecution : public Execution, public channel::Receiver, public std:
 
   // Asked when the main process died of SIGKILL: whether the kernel's OOM killer ran in the sandbox since the last time.
   std::function<Awaitable<bool>()> was_oom;
+  bool oom_ends_sandbox = false;  // the tier's kernel runs in user space: exit statuses after an OOM kill are not the program's
 
  private:
+  void take_started(const std::string& payload);
+  void take_failed(const std::string& payload);
   void take_output(const channel::Frame& frame);
+  void keep_output(int stream, std::string_view bytes);
+  void take_stdin_ack(const std::string& payload);
   void take_exited(const std::string& payload);
+  Awaitable<void> watch_limit(Deadline deadline);
   void mark_gone();
   Awaitable<void> settle(ExecInfo ended);  // after EXITED: decide oom, end, write, record, tell the agent
   Awaitable<void> record_end();
@@ -84,20 +92,28 @@ class RunningExecution : public Execution, public channel::Receiver, public std:
   ExecutionContext context_;
   ExecInfo info_;
   Spool spool_;
-  Hooks hooks_;
+  Counts counts_;
   std::shared_ptr<channel::Link> link_;
   uint32_t channel_ = 0;
-  Notifier changed_;       // start answered, ended, output, stdin window
+  Notifier changed_;       // start answered, ended, gone, output, stdin window
+  Notifier end_changed_;   // ended
   bool started_ = false;
+  bool attached_ = false;         // ATTACH, not EXEC, opened the channel
+  bool start_answered_ = false;   // STARTED, FAILED or something after them has come on this channel
+  bool agent_exited_ = false;     // EXITED has come on this channel
   std::optional<Error> start_error_;
   bool exited_ = false;    // EXITED was taken; the outcome follows at once or after a look at the OOM counter
   bool gone_ = false;
   bool released_ = false;             // memory part is in the store only
-  bool writing_ = false, draining_ = false;
+  bool writing_ = false, write_failed_ = false, draining_ = false;
+  uint64_t unkept_[2] = {0, 0};       // bytes that came though we do not keep any more
   uint64_t seen_[2] = {0, 0};         // stream offsets that arrived, kept or not
   uint64_t acknowledged_[2] = {0, 0};
   bool stdin_open_ = false;
   uint64_t stdin_sent_ = 0, stdin_taken_ = 0;
+  std::optional<uint64_t> stdin_base_;  // what the agent had written before we attached
+  uint64_t stdin_acked_ = 0;            // the agent's last word
+  uint64_t stdin_extra_ = 0;            // end-of-file characters the agent writes to a terminal for us
 };
 
 }  // namespace glovebox::sandbox

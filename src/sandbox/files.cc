@@ -6,10 +6,9 @@
 namespace glovebox::sandbox::files {
 namespace {
 
-constexpr Millis kAnswer{60'000};      // for one that does no bulk work
-constexpr Millis kLongAnswer{600'000};  // removing or syncing a large tree
-constexpr Millis kIdle{60'000};         // between two pieces of a transfer
 constexpr size_t kMaxPathBytes = 4095;
+
+const Patience& patience_of(const Sandbox& box) { return box.config().patience; }
 
 // {"op":…,"user":…,"path":…} with more fields to be appended; close with '}'.
 std::string begin_request(const Sandbox& box, std::string_view op, const std::string& user) {
@@ -42,32 +41,44 @@ Async<std::string> ask(std::shared_ptr<Sandbox> box, std::string request, Millis
 
 class AgentSource : public ByteSource {
  public:
-  AgentSource(Sandbox::Lease lease) : lease_(std::move(lease)), transfer_(lease_.link()) {}
+  AgentSource(Sandbox::Lease lease, const Patience& patience)
+      : lease_(std::move(lease)), transfer_(lease_.link()), patience_(patience) {}
   Async<void> start(std::string request) {
-    GB_CO_TRY(const std::string answer, co_await transfer_.start(std::move(request), after(kAnswer)));
+    GB_CO_TRY(const std::string answer, co_await transfer_.start(std::move(request), after(patience_.answer)));
     GB_CO_TRY(auto decoded, codec::decode_read(answer));
     entry = std::move(decoded.entry);
     length = decoded.length;
     co_return Result<void>();
   }
-  Async<std::string> read() override { co_return co_await transfer_.read(kIdle); }
+  // What was promised is kept, or it is an error: a caller may have passed the length on.
+  Async<std::string> read() override {
+    GB_CO_TRY(std::string piece, co_await transfer_.read(patience_.idle));
+    given_ += piece.size();
+    if (length && (given_ > *length || (piece.empty() && given_ < *length))) {
+      co_return fail(Code::kAgentProtocol, "the agent sent another number of bytes than it promised");
+    }
+    co_return piece;
+  }
 
  private:
   Sandbox::Lease lease_;
   channel::Transfer transfer_;
+  Patience patience_;
+  uint64_t given_ = 0;
 };
 
 class AgentSink : public ByteSink {
  public:
-  AgentSink(Sandbox::Lease lease) : lease_(std::move(lease)), transfer_(lease_.link()) {}
+  AgentSink(Sandbox::Lease lease, const Patience& patience)
+      : lease_(std::move(lease)), transfer_(lease_.link()), patience_(patience) {}
   Async<void> start(std::string request) {
-    GB_CO_TRYV(co_await transfer_.start(std::move(request), after(kAnswer)));
+    GB_CO_TRYV(co_await transfer_.start(std::move(request), after(patience_.answer)));
     co_return Result<void>();
   }
-  Async<void> write(std::string data) override { co_return co_await transfer_.write(data, kIdle); }
+  Async<void> write(std::string data) override { co_return co_await transfer_.write(data, patience_.idle); }
   Async<std::optional<FileEntry>> finish() override {
     transfer_.end();
-    GB_CO_TRY(const std::string answer, co_await transfer_.finish(after(kLongAnswer)));
+    GB_CO_TRY(const std::string answer, co_await transfer_.finish(after(patience_.long_answer)));
     GB_CO_TRY(auto decoded, codec::decode_read(answer));
     co_return std::move(decoded.entry);
   }
@@ -75,20 +86,33 @@ class AgentSink : public ByteSink {
  private:
   Sandbox::Lease lease_;
   channel::Transfer transfer_;
+  Patience patience_;
 };
 
 Async<std::unique_ptr<ByteSource>> open_source(std::shared_ptr<Sandbox> box, std::string request) {
   GB_CO_TRY(auto lease, co_await box->use());
-  auto source = std::make_unique<AgentSource>(std::move(lease));
+  auto source = std::make_unique<AgentSource>(std::move(lease), patience_of(*box));
   GB_CO_TRYV(co_await source->start(std::move(request)));
   co_return std::unique_ptr<ByteSource>(std::move(source));
 }
 
 Async<std::unique_ptr<ByteSink>> open_sink(std::shared_ptr<Sandbox> box, std::string request) {
   GB_CO_TRY(auto lease, co_await box->use());
-  auto sink = std::make_unique<AgentSink>(std::move(lease));
+  auto sink = std::make_unique<AgentSink>(std::move(lease), patience_of(*box));
   GB_CO_TRYV(co_await sink->start(std::move(request)));
   co_return std::unique_ptr<ByteSink>(std::move(sink));
+}
+
+// Callers page by the last name: names that do not rise would keep them paging for ever.
+Result<void> check_order(const codec::EntryList& page, const std::string& after_name, size_t limit) {
+  const std::string* last = after_name.empty() ? nullptr : &after_name;
+  for (const FileEntry& entry : page.entries) {
+    const bool is_name = !entry.name.empty() && entry.name.find('/') == std::string::npos;
+    if (!is_name || (last != nullptr && entry.name <= *last)) return fail(Code::kAgentProtocol, "a directory's names are not in order");
+    last = &entry.name;
+  }
+  if (page.entries.size() > limit) return fail(Code::kAgentProtocol, "more entries than asked for");
+  return {};
 }
 
 }  // namespace
@@ -108,7 +132,7 @@ Async<FileEntry> stat(std::shared_ptr<Sandbox> box, std::string user, std::strin
   std::string request = begin_request(*box, "stat", user);
   add_bytes(request, "path", absolute(*box, path));
   add(request, "follow", follow);
-  GB_CO_TRY(const std::string answer, co_await ask(box, request + "}", kAnswer));
+  GB_CO_TRY(const std::string answer, co_await ask(box, request + "}", patience_of(*box).answer));
   co_return codec::decode_entry(answer);
 }
 
@@ -119,8 +143,10 @@ Async<codec::EntryList> list(std::shared_ptr<Sandbox> box, std::string user, std
   add_bytes(request, "path", absolute(*box, path));
   if (!after_name.empty()) add_bytes(request, "after", after_name);
   add(request, "limit", static_cast<uint64_t>(limit));
-  GB_CO_TRY(const std::string answer, co_await ask(box, request + "}", kAnswer));
-  co_return codec::decode_entries(answer);
+  GB_CO_TRY(const std::string answer, co_await ask(box, request + "}", patience_of(*box).answer));
+  GB_CO_TRY(auto page, codec::decode_entries(answer));
+  GB_CO_TRYV(check_order(page, after_name, limit));
+  co_return page;
 }
 
 Async<bool> make_directory(std::shared_ptr<Sandbox> box, std::string user, std::string path, bool parents, uint32_t mode) {
@@ -129,7 +155,7 @@ Async<bool> make_directory(std::shared_ptr<Sandbox> box, std::string user, std::
   add_bytes(request, "path", absolute(*box, path));
   add(request, "parents", parents);
   add(request, "mode", static_cast<uint64_t>(mode));
-  GB_CO_TRY(const std::string answer, co_await ask(box, request + "}", kAnswer));
+  GB_CO_TRY(const std::string answer, co_await ask(box, request + "}", patience_of(*box).answer));
   co_return codec::decode_bool(answer, "created");
 }
 
@@ -138,7 +164,7 @@ Async<void> remove(std::shared_ptr<Sandbox> box, std::string user, std::string p
   std::string request = begin_request(*box, "remove", user);
   add_bytes(request, "path", absolute(*box, path));
   add(request, "recursive", recursive);
-  GB_CO_TRYV(co_await ask(box, request + "}", kLongAnswer));
+  GB_CO_TRYV(co_await ask(box, request + "}", patience_of(*box).long_answer));
   co_return Result<void>();
 }
 
@@ -151,7 +177,7 @@ Async<void> move(std::shared_ptr<Sandbox> box, std::string user, std::string fro
   add_bytes(request, "to", absolute(*box, to));
   add(request, "parents", parents);
   add(request, "overwrite", overwrite);
-  GB_CO_TRYV(co_await ask(box, request + "}", kAnswer));
+  GB_CO_TRYV(co_await ask(box, request + "}", patience_of(*box).answer));
   co_return Result<void>();
 }
 
@@ -170,7 +196,7 @@ Async<std::unique_ptr<ByteSink>> write(std::shared_ptr<Sandbox> box, std::string
   GB_CO_TRYV(check_path(path));
   std::string request = begin_request(*box, "write", user);
   add_bytes(request, "path", absolute(*box, path));
-  add(request, "mode", static_cast<uint64_t>(options.mode));
+  if (options.mode) add(request, "mode", static_cast<uint64_t>(*options.mode));
   add(request, "parents", options.parents);
   add(request, "exclusive", options.exclusive);
   add(request, "append", options.append);
@@ -194,7 +220,7 @@ Async<std::unique_ptr<ByteSink>> write_archive(std::shared_ptr<Sandbox> box, std
 }
 
 Async<std::vector<ProcessInfo>> processes(std::shared_ptr<Sandbox> box) {
-  GB_CO_TRY(const std::string answer, co_await ask(box, "{\"op\":\"processes\"}", kAnswer));
+  GB_CO_TRY(const std::string answer, co_await ask(box, "{\"op\":\"processes\"}", patience_of(*box).answer));
   co_return codec::decode_processes(answer);
 }
 
@@ -202,7 +228,7 @@ Async<void> signal_process(std::shared_ptr<Sandbox> box, int64_t pid, int signal
   std::string request = "{\"op\":\"signal\",\"pid\":" + std::to_string(pid);
   add(request, "signal", static_cast<uint64_t>(signal));
   add(request, "tree", tree);
-  GB_CO_TRYV(co_await ask(box, request + "}", kAnswer));
+  GB_CO_TRYV(co_await ask(box, request + "}", patience_of(*box).answer));
   co_return Result<void>();
 }
 

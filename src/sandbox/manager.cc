@@ -15,6 +15,7 @@ namespace glovebox::sandbox {
 namespace {
 
 constexpr size_t kMaxEndedKept = 2000;
+constexpr size_t kHelloRest = 1024;  // of HELLO, beside the fields that come from callers
 constexpr Millis kKillWait{60'000};
 constexpr Millis kReapEvery{5'000};
 
@@ -34,6 +35,11 @@ class StartGate {
     ++free_;
     changed_.notify();
   }
+  // Leaves when it goes, however the start ends.
+  struct Place {
+    std::shared_ptr<StartGate> gate;  // at shutdown a start under way outlives the manager
+    ~Place() { gate->leave(); }
+  };
 
  private:
   int free_;
@@ -48,6 +54,13 @@ Result<void> check_limit(const std::string& field, double value, double min, dou
   if (value >= min && value <= max) return {};
   const auto show = [](double v) { return v == static_cast<double>(static_cast<int64_t>(v)) ? std::to_string(static_cast<int64_t>(v)) : std::to_string(v); };
   return bad_field(field, "must be between " + show(min) + " and " + show(max) + " here");
+}
+
+constexpr Millis kLongest{365LL * 24 * 3600 * 1000};
+
+Result<void> check_idle_timeout(Millis wanted) {
+  if (wanted.count() >= 0 && wanted <= kLongest) return {};
+  return bad_field("idle_timeout_ms", "must be between 0 (none) and one year");
 }
 
 Result<void> check_map(const std::string& field, const StringMap& map, size_t max_count, size_t max_bytes) {
@@ -72,7 +85,7 @@ std::string hash_of(std::string_view request) {
 class ManagerImpl : public Manager {
  public:
   ManagerImpl(Config config, ManagerParts parts)
-      : config_(std::move(config)), parts_(std::move(parts)), gate_(config_.parallel_starts) {
+      : config_(std::move(config)), parts_(std::move(parts)), gate_(std::make_shared<StartGate>(config_.parallel_starts)) {
     metrics::registry().gauge("glovebox_sandboxes", "Sandboxes by state and runtime, ended ones that are remembered included.",
                               [this] { return count_sandboxes(); });
   }
@@ -109,6 +122,7 @@ class ManagerImpl : public Manager {
     if (update.lifetime) {
       GB_CO_TRY(update.lifetime, checked_lifetime(*update.lifetime));
     }
+    if (update.idle_timeout) GB_CO_TRYV(check_idle_timeout(*update.idle_timeout));
     if (update.metadata) GB_CO_TRYV(check_map("metadata", *update.metadata, 64, 16 * 1024));
     GB_CO_TRYV(co_await box->update(std::move(update)));
     co_return box->snapshot_info();
@@ -218,7 +232,7 @@ class ManagerImpl : public Manager {
 
   Config config_;
   ManagerParts parts_;
-  StartGate gate_;
+  std::shared_ptr<StartGate> gate_;
   std::map<std::string, Box> boxes_;
   size_t live_ = 0;  // reserved from the accepted create call to the end of the clean-up
 };
@@ -264,7 +278,6 @@ Result<runtime::Limits> ManagerImpl::limits_for(const CreateSpec& spec) const {
 }
 
 Result<Millis> ManagerImpl::checked_lifetime(Millis wanted) const {
-  constexpr Millis kLongest{365LL * 24 * 3600 * 1000};
   if (wanted.count() < 0 || wanted > kLongest) return bad_field("lifetime_ms", "must be between 0 (none) and one year");
   if (config_.max_lifetime.count() == 0) return wanted;
   if (wanted > config_.max_lifetime) {
@@ -281,7 +294,7 @@ Result<codec::SandboxDocument> ManagerImpl::plan(const Caller& caller, const Cre
   GB_TRYV(check_map("env", spec.env, 1000, 256 * 1024));
   GB_TRYV(check_map("metadata", spec.metadata, 64, 16 * 1024));
   GB_TRY(const Millis lifetime, checked_lifetime(spec.lifetime.value_or(config_.default_lifetime)));
-  if (spec.idle_timeout.count() < 0) return bad_field("idle_timeout_ms", "must not be negative");
+  GB_TRYV(check_idle_timeout(spec.idle_timeout));
   i.id = "sb-" + random_name(12);
   i.tenant = caller.tenant;
   i.tier = tier;
@@ -298,6 +311,9 @@ Result<codec::SandboxDocument> ManagerImpl::plan(const Caller& caller, const Cre
   if (!spec.idempotency_key.empty()) i.request_hash = hash_of(spec.request);
   i.user = !spec.user.empty() ? spec.user : tmpl.config.user.empty() ? "root" : tmpl.config.user;
   i.workdir = !spec.workdir.empty() ? spec.workdir : tmpl.config.workdir;
+  if (codec::hello_fields(i, i.id, {}).size() > channel::kMaxMessageToAgent - kHelloRest) {
+    return fail(Code::kPayloadTooLarge, "env: is larger than 1 MiB as JSON", {{"field", "env"}});
+  }
   d.record.id = i.id;
   d.record.tier = tier;
   d.record.directory = config_.data_dir + "/sandboxes/" + i.id;
@@ -364,11 +380,11 @@ Async<SandboxService::Created> ManagerImpl::create(const Caller& caller, CreateS
                     {"use", std::to_string(live_)}, {"retry_after", "5"}});
   }
   auto box = add_box(std::move(document), runtime);
-  const bool entered = co_await gate_.enter(deadline);
+  const bool entered = co_await gate_->enter(deadline);
   Result<void> started;
   if (entered) {
+    const StartGate::Place place{gate_};
     started = co_await box->start(deadline, began);
-    gate_.leave();
   } else {
     started = fail(Code::kTimeout, "too many sandboxes start at once: this one's turn did not come in time");
     co_await box->end("start_failed", started.error().message, after(kKillWait));

@@ -14,9 +14,9 @@
 namespace glovebox::sandbox {
 namespace {
 
-constexpr Millis kDestroyRetry{2'000};
-constexpr Millis kAdoptTimeout{10'000};
-constexpr Millis kExecStartTimeout{30'000};
+constexpr Millis kFirstDestroyRetry{50}, kLastDestroyRetry{10'000};
+constexpr Millis kFreezeRetry{10'000};
+constexpr Millis kEndWait{30'000};
 
 std::string spool_directory(const Config& config, const std::string& id) { return config.data_dir + "/spool/" + id; }
 
@@ -45,27 +45,38 @@ SandboxInfo Sandbox::snapshot_info() const {
   return info;
 }
 
-Async<void> Sandbox::save() {
-  const SandboxInfo& i = document_.info;
-  store::SandboxRow row{i.id, i.tenant, std::string(state_name(i.state)), unix_millis(i.created_at), codec::encode(document_)};
+Async<void> Sandbox::save(const codec::SandboxDocument& document) {
+  const SandboxInfo& i = document.info;
+  store::SandboxRow row{i.id, i.tenant, std::string(state_name(i.state)), unix_millis(i.created_at), codec::encode(document)};
   return context_.execution.store->put_sandbox(std::move(row));
+}
+
+Error Sandbox::ended_error() const {
+  return Error{Code::kSandboxEnded, "the sandbox was ended while it started", {{"reason", end_wanted_ ? end_wanted_->first : ""}}};
 }
 
 Async<void> Sandbox::start(Deadline deadline, Clock::time_point began) {
   const auto self = shared_from_this();
+  if (end_wanted_) co_return fail(ended_error());  // while it waited for its turn: nothing may be made any more
   starting_ = true;
   auto started = co_await start_engine(deadline);
+  if (started) started = co_await become_ready(began);
   starting_ = false;
   changed_.notify();
-  if (!started) {
-    co_await end("start_failed", started.error().message, after(kExecStartTimeout));
-    co_return fail(started.error());
-  }
-  if (end_wanted_) co_return fail(Code::kSandboxEnded, "the sandbox was ended while it started", {{"reason", end_wanted_->first}});
+  if (started) co_return started;
+  co_await end("start_failed", started.error().message, after(kEndWait));
+  co_return started;
+}
+
+Async<void> Sandbox::become_ready(Clock::time_point began) {
+  if (end_wanted_) co_return fail(ended_error());
   document_.info.ready_ms = std::chrono::duration<double, std::milli>(Clock::now() - began).count();
+  codec::SandboxDocument ready = document_;
+  ready.info.state = State::kReady;
+  GB_CO_TRYV(co_await save(ready));
+  if (end_wanted_) co_return fail(ended_error());
   document_.info.state = State::kReady;
-  GB_CO_TRYV(co_await save());
-  changed_.notify();
+  connected_ = true;
   go_on();
   co_return Result<void>();
 }
@@ -81,7 +92,7 @@ Async<void> Sandbox::start_engine(Deadline deadline) {
   const SandboxInfo& i = document_.info;
   const runtime::StartSpec spec{i.id, document_.record.directory, document_.rootfs, i.limits, i.id};
   document_.record = runtime->plan(spec);
-  GB_CO_TRYV(co_await save());  // what start() will make is known before it is made
+  GB_CO_TRYV(co_await save(document_));  // what start() will make is known before it is made
   auto started = co_await run_blocking(pool, [&]() -> Result<runtime::Started> {
     if (::mkdir(spec.directory.c_str(), 0700) != 0) return fail_errno(spec.directory);
     GB_TRYV(runtime->prepare(spec.rootfs));
@@ -92,13 +103,14 @@ Async<void> Sandbox::start_engine(Deadline deadline) {
   auto death = runtime->death_fd(document_.record);
   if (!death) co_return fail(death.error());
   death_fd_ = std::move(*death);
-  if (end_wanted_) co_return fail(Code::kSandboxEnded, "the sandbox was ended while it started");
+  if (end_wanted_) co_return fail(ended_error());
   std::vector<codec::AgentExecution> known;
   auto connected = co_await connect(std::move(started->channel), deadline, &known);
   if (!connected) {
     auto death_note = co_await run_blocking(pool, [&] { return Result<runtime::Death>(runtime->death(document_.record)); });
     co_return fail(Code::kStartFailed, connected.error().message + (death_note ? ". " + death_note->message : ""));
   }
+  if (!known.empty()) co_return fail(Code::kAgentProtocol, "the agent of a new sandbox knows executions");
   co_return co_await check_user(deadline);
 }
 
@@ -110,8 +122,8 @@ Async<void> Sandbox::connect(runtime::ChannelFds fds, Deadline deadline, std::ve
     log::warn("sandbox.channel_lost", {{"sandbox", self->info().id}, {"message", error.message}});
     // The death watcher knows better why, if the sandbox is dying; give it the first word.
     auto task = [](std::shared_ptr<Sandbox> s, std::string message) -> Awaitable<void> {
-      co_await sleep_for(Millis(200));
-      co_await s->end("crashed", message, after(kExecStartTimeout));
+      co_await sleep_for(s->context_.execution.config->patience.lost_note);
+      co_await s->end("crashed", message, after(kEndWait));
     };
     spawn(self->context_.execution.executor, "sandbox.lost", task(self, error.message));
   };
@@ -148,29 +160,36 @@ Awaitable<void> Sandbox::adopt() {
     co_await end(why.reason, why.message, Deadline::max());
     co_return;
   }
-  auto* runtime = context_.runtime;
-  auto fds = co_await run_blocking(*context_.execution.pool, [&]() -> Result<runtime::ChannelFds> {
-    GB_TRYV(runtime->thaw(document_.record));  // it may have been frozen when the daemon died
-    return runtime->adopt(document_.record);
-  });
-  Error problem;
-  if (fds) {
-    auto death = runtime->death_fd(document_.record);
-    std::vector<codec::AgentExecution> known;
-    auto connected = co_await connect(std::move(*fds), after(kAdoptTimeout), &known);
-    if (death && connected) {
-      death_fd_ = std::move(*death);
-      resume_executions(known);
-      go_on();
-      metrics::registry().counter("glovebox_adopted_total", "Sandboxes taken over from an earlier daemon.").add();
-      log::info("sandbox.adopted", {{"sandbox", info().id}, {"executions", known.size()}});
-      co_return;
-    }
-    problem = death ? connected.error() : death.error();
-  } else {
-    problem = fds.error();
+  if (end_wanted_) co_return;  // a caller was faster
+  starting_ = true;
+  auto known = co_await take_over();
+  starting_ = false;
+  changed_.notify();
+  if (!known) {
+    co_await end("host_lost", "it could not be taken over after a restart of the daemon: " + known.error().message, Deadline::max());
+    co_return;
   }
-  co_await end("host_lost", "it could not be taken over after a restart of the daemon: " + problem.message, Deadline::max());
+  if (end_wanted_) co_return;
+  connected_ = true;
+  resume_executions(*known);
+  go_on();
+  metrics::registry().counter("glovebox_adopted_total", "Sandboxes taken over from an earlier daemon.").add();
+  log::info("sandbox.adopted", {{"sandbox", info().id}, {"executions", known->size()}});
+}
+
+Async<std::vector<codec::AgentExecution>> Sandbox::take_over() {
+  auto* runtime = context_.runtime;
+  GB_CO_TRY(auto fds, co_await run_blocking(*context_.execution.pool, [&]() -> Result<runtime::ChannelFds> {
+    GB_TRYV(runtime->thaw(document_.record));  // it may have been frozen when the daemon died
+    // What the OOM killer did before says nothing about executions that end from now on.
+    if (const auto usage = runtime->usage(document_.record)) seen_oom_kills_ = usage->oom_kills;
+    return runtime->adopt(document_.record);
+  }));
+  GB_CO_TRY(death_fd_, runtime->death_fd(document_.record));
+  if (end_wanted_) co_return fail(ended_error());
+  std::vector<codec::AgentExecution> known;
+  GB_CO_TRYV(co_await connect(std::move(fds), after(context_.execution.config->patience.adopt), &known));
+  co_return known;
 }
 
 void Sandbox::resume_executions(const std::vector<codec::AgentExecution>& known) {
@@ -178,7 +197,7 @@ void Sandbox::resume_executions(const std::vector<codec::AgentExecution>& known)
     auto found = executions_.find(agent.id);
     if (found != executions_.end() && found->second->ended()) {
       // Recorded, but the agent was not told. Binding to it again lets it be forgotten.
-      found->second->attach_to_forget(link_);
+      found->second->attach_to_forget(link_, count(&Sandbox::alive_executions_));
       continue;
     }
     std::shared_ptr<RunningExecution> execution;
@@ -192,8 +211,6 @@ void Sandbox::resume_executions(const std::vector<codec::AgentExecution>& known)
     } else {
       execution = found->second;
     }
-    ++running_executions_;
-    ++alive_executions_;
     execution->attach(link_);
   }
   for (const auto& [id, execution] : executions_) {
@@ -217,12 +234,24 @@ Result<void> Sandbox::check_ready() const {
   return fail(Code::kSandboxNotReady, message, std::move(details));
 }
 
-Async<Sandbox::Lease> Sandbox::use() {
+// A sandbox of an earlier daemon is ready from the start, and can be talked to a moment later.
+Async<void> Sandbox::wait_connected() {
   GB_CO_TRYV(check_ready());
-  Lease lease(shared_from_this());
+  while (!connected_) {
+    co_await changed_.wait();
+    GB_CO_TRYV(check_ready());
+  }
+  co_return Result<void>();
+}
+
+Async<Sandbox::Lease> Sandbox::use() {
+  const auto self = shared_from_this();
+  GB_CO_TRYV(co_await wait_connected());
+  Lease lease(self);
   while (document_.info.frozen || freezing_ || thawing_) {
     if (freezing_ || thawing_) {
       co_await changed_.wait();
+      GB_CO_TRYV(check_ready());
       continue;
     }
     thawing_ = true;
@@ -231,8 +260,8 @@ Async<Sandbox::Lease> Sandbox::use() {
     if (thawed) document_.info.frozen = false;
     changed_.notify();
     if (!thawed) co_return fail(thawed.error());
+    GB_CO_TRYV(check_ready());
   }
-  GB_CO_TRYV(check_ready());
   co_return std::move(lease);
 }
 
@@ -241,7 +270,10 @@ Awaitable<void> Sandbox::freeze() {
   auto frozen = co_await run_blocking(*context_.execution.pool, [this] { return context_.runtime->freeze(document_.record); });
   freezing_ = false;
   document_.info.frozen = frozen.has_value();
-  if (!frozen) log::warn("sandbox.freeze_failed", {{"sandbox", info().id}, {"message", frozen.error().message}});
+  if (!frozen) {
+    log::warn("sandbox.freeze_failed", {{"sandbox", info().id}, {"message", frozen.error().message}});
+    no_freeze_before_ = after(kFreezeRetry);
+  }
   changed_.notify();
 }
 
@@ -261,7 +293,9 @@ Awaitable<void> Sandbox::watch_time() {
     const Deadline expires = expiry();
     const Deadline idle = info().idle_timeout.count() > 0 ? idle_since + info().idle_timeout : Deadline::max();
     Deadline freeze_at = Deadline::max();
-    if (freezes && !info().frozen && !thawing_) freeze_at = quiet_since + context_.execution.config->freeze_after;
+    if (freezes && !info().frozen && !thawing_) {
+      freeze_at = std::max(quiet_since + context_.execution.config->freeze_after, no_freeze_before_);
+    }
     if (now >= expires) {
       co_await end("lifetime", "its lifetime was over", Deadline::max());
     } else if (now >= idle) {
@@ -288,6 +322,7 @@ Awaitable<void> Sandbox::end(std::string reason, std::string message, Deadline d
   if (!end_wanted_ && info().state != State::kEnded) {
     end_wanted_ = {reason, message};
     spawn(context_.execution.executor, "sandbox.finish", finish(std::move(reason), std::move(message)));
+    changed_.notify();
   }
   while (info().state != State::kEnded) {
     const bool woken = co_await changed_.wait_until(deadline);
@@ -299,14 +334,14 @@ Awaitable<void> Sandbox::finish(std::string reason, std::string message) {
   const auto self = shared_from_this();
   document_.info.state = State::kEnding;
   document_.info.ended = Ended{std::chrono::system_clock::now(), reason, message};
-  auto saved = co_await save();
+  auto saved = co_await save(document_);
   if (!saved) log::error("sandbox.not_recorded", {{"sandbox", info().id}, {"message", saved.error().message}});
   for (const auto& [id, execution] : executions_) {
     execution->finish_without_agent("sandbox_ended", "the sandbox ended: " + reason);
   }
   if (link_) link_->drop(Error{Code::kSandboxEnded, "the sandbox ended: " + reason, {{"reason", reason}}});
   while (starting_ || freezing_ || thawing_) co_await changed_.wait();
-  while (true) {
+  for (Millis pause = kFirstDestroyRetry;; pause = std::min(pause * 2, kLastDestroyRetry)) {
     auto destroyed = co_await run_blocking(*context_.execution.pool, [this]() -> Result<void> {
       GB_TRYV(context_.runtime->destroy(document_.record));
       const std::string& directory = document_.record.directory;
@@ -315,13 +350,13 @@ Awaitable<void> Sandbox::finish(std::string reason, std::string message) {
     });
     if (destroyed) break;
     log::error("sandbox.destroy_failed", {{"sandbox", info().id}, {"message", destroyed.error().message}});
-    co_await sleep_for(kDestroyRetry);
+    co_await sleep_for(pause);
   }
   death_fd_.reset();
   document_.info.state = State::kEnded;
   document_.info.frozen = false;
   document_.info.ended->at = std::chrono::system_clock::now();
-  saved = co_await save();
+  saved = co_await save(document_);
   if (!saved) log::error("sandbox.not_recorded", {{"sandbox", info().id}, {"message", saved.error().message}});
   log::info("sandbox.ended", {{"sandbox", info().id}, {"reason", reason}});
   if (context_.on_ended) context_.on_ended(*this);
@@ -336,29 +371,29 @@ Async<void> Sandbox::update(Update update) {
   if (update.lifetime && update.lifetime->count() > 0) document_.info.expires_at = now + *update.lifetime;
   if (update.idle_timeout) document_.info.idle_timeout = *update.idle_timeout;
   if (update.metadata) document_.info.metadata = std::move(*update.metadata);
-  GB_CO_TRYV(co_await save());
+  GB_CO_TRYV(co_await save(document_));
   changed_.notify();
   co_return Result<void>();
 }
 
+std::shared_ptr<void> Sandbox::count(int Sandbox::*which) {
+  ++(this->*which);
+  return std::shared_ptr<void>(this, [weak = weak_from_this(), which](void*) {
+    const auto self = weak.lock();
+    if (!self) return;
+    --(self.get()->*which);
+    self->last_activity_ = Clock::now();
+  });
+}
+
 std::shared_ptr<RunningExecution> Sandbox::add_execution(ExecInfo info) {
   std::weak_ptr<Sandbox> weak = weak_from_this();
-  RunningExecution::Hooks hooks;
-  hooks.on_end = [weak] {
-    const auto self = weak.lock();
-    if (!self) return;
-    --self->running_executions_;
-    self->last_activity_ = Clock::now();
-  };
-  hooks.on_gone = [weak] {
-    const auto self = weak.lock();
-    if (!self) return;
-    --self->alive_executions_;
-    self->last_activity_ = Clock::now();
-  };
+  RunningExecution::Counts counts;
+  if (!info.outcome) counts = {count(&Sandbox::running_executions_), count(&Sandbox::alive_executions_)};
   const std::string id = info.id;
   const std::string spool = spool_directory(*context_.execution.config, document_.info.id) + "/" + id;
-  auto execution = std::make_shared<RunningExecution>(context_.execution, std::move(info), spool, std::move(hooks));
+  auto execution = std::make_shared<RunningExecution>(context_.execution, std::move(info), spool, std::move(counts));
+  execution->oom_ends_sandbox = document_.info.tier == runtime::Tier::kGvisor;
   execution->was_oom = [weak]() -> Awaitable<bool> {
     const auto self = weak.lock();
     if (!self) co_return false;
@@ -391,10 +426,12 @@ void Sandbox::prune_executions() {
 }
 
 Awaitable<void> Sandbox::forget_execution(std::shared_ptr<RunningExecution> execution) {
+  const auto self = shared_from_this();
   auto* store = context_.execution.store;
-  co_await run_blocking(*context_.execution.pool, [&] { return Result<void>(execution->remove_files()); });
+  auto removed = co_await run_blocking(*context_.execution.pool, [&] { return execution->remove_files(); });
   auto deleted = co_await store->delete_execution(info().id, execution->info().id);
-  if (!deleted) log::warn("execution.not_forgotten", {{"execution", execution->info().id}, {"message", deleted.error().message}});
+  if (removed) removed = deleted;
+  if (!removed) log::warn("execution.not_forgotten", {{"execution", execution->info().id}, {"message", removed.error().message}});
 }
 
 Async<ExecutionPtr> Sandbox::execute(ExecSpec spec) {
@@ -412,29 +449,32 @@ Async<ExecutionPtr> Sandbox::execute(ExecSpec spec) {
   info.started_at = std::chrono::system_clock::now();
   std::string message = codec::exec_message(info.id, spec, document_.info);
   auto execution = add_execution(std::move(info));
-  ++running_executions_;
-  ++alive_executions_;
-  auto started = co_await execution->start(lease.link(), std::move(message), std::move(spec.stdin_data), spec.keep_stdin,
-                                           after(kExecStartTimeout));
+  const Millis limit = spec.timeout.count() > 0 ? spec.timeout + spec.kill_grace : Millis(0);
+  auto started = co_await execution->start(lease.link(), std::move(message), std::move(spec.stdin_data), spec.keep_stdin, limit);
   if (!started) {
     drop_execution(execution);
     co_return fail(started.error());
   }
   prune_executions();
+  if (spec.detached) {
+    auto recorded = co_await execution->record_running();
+    if (!recorded) (void)co_await execution->kill();  // an id that may be forgotten is worse than none
+    if (!recorded) co_return fail(recorded.error());
+  }
   co_return std::static_pointer_cast<Execution>(execution);
 }
 
 // One that was never started leaves no trace.
 void Sandbox::drop_execution(const std::shared_ptr<RunningExecution>& execution) {
   const std::string& id = execution->info().id;
-  if (!execution->is_gone()) --alive_executions_;
-  --running_executions_;
-  execution->disarm();
+  execution->abandon();
   executions_.erase(id);
   std::erase(execution_order_, id);
 }
 
-Async<ExecutionPtr> Sandbox::execution(const std::string& id) {
+Async<ExecutionPtr> Sandbox::execution(std::string id) {
+  const auto self = shared_from_this();
+  (void)co_await wait_connected();  // before, it could be neither read to its end nor killed; a sandbox that ended has its own
   const auto found = executions_.find(id);
   if (found == executions_.end()) co_return fail(Code::kExecutionNotFound, "no execution '" + id + "' in " + info().id);
   co_return std::static_pointer_cast<Execution>(found->second);

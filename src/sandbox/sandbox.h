@@ -24,6 +24,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   const SandboxInfo& info() const { return document_.info; }
   SandboxInfo snapshot_info() const;  // with what changes by the moment
   BlockingPool& pool() const { return *context_.execution.pool; }
+  const Config& config() const { return *context_.execution.config; }
   bool is_live() const { return info().state != State::kEnded; }
 
   // From creating to ready; on failure it ends (start_failed) and the cause is returned. ready_ms counts from `began`.
@@ -56,17 +57,21 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Async<Lease> use();
 
   Async<ExecutionPtr> execute(ExecSpec spec);
-  Async<ExecutionPtr> execution(const std::string& id);
+  Async<ExecutionPtr> execution(std::string id);
   std::vector<ExecInfo> executions() const;  // newest first
   Async<runtime::Usage> usage();
 
  private:
+  std::shared_ptr<void> count(int Sandbox::*which);  // one more, for as long as it is held
   std::shared_ptr<RunningExecution> add_execution(ExecInfo info);
   void drop_execution(const std::shared_ptr<RunningExecution>& execution);
   Awaitable<void> forget_execution(std::shared_ptr<RunningExecution> execution);
   void prune_executions();
   Async<void> connect(runtime::ChannelFds fds, Deadline deadline, std::vector<codec::AgentExecution>* known);
   Async<void> start_engine(Deadline deadline);
+  Async<void> become_ready(Clock::time_point began);
+  Async<std::vector<codec::AgentExecution>> take_over();
+  Async<void> wait_connected();
   Async<void> check_user(Deadline deadline);
   void go_on();  // starts the watchers of a ready sandbox
   void resume_executions(const std::vector<codec::AgentExecution>& known);
@@ -75,8 +80,9 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Awaitable<void> finish(std::string reason, std::string message);
   Awaitable<void> freeze();
   Result<void> check_ready() const;
+  Error ended_error() const;
   Deadline expiry() const;
-  Async<void> save();
+  Async<void> save(const codec::SandboxDocument& document);
   bool is_busy() const { return leases_ > 0 || alive_executions_ > 0; }
 
   Context context_;
@@ -88,7 +94,9 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Notifier changed_;
   int leases_ = 0, running_executions_ = 0, alive_executions_ = 0;
   Clock::time_point last_activity_ = Clock::now();
-  bool starting_ = false, freezing_ = false, thawing_ = false;
+  Clock::time_point no_freeze_before_ = Clock::time_point::min();  // after one that failed
+  bool starting_ = false, freezing_ = false, thawing_ = false;     // the runtime is at work: the end waits
+  bool connected_ = false;                                         // the agent has answered this daemon
   uint64_t seen_oom_kills_ = 0;
   std::optional<std::pair<std::string, std::string>> end_wanted_;  // reason, message; set once
 };

@@ -108,6 +108,7 @@ struct ExecSpec {
   std::optional<Pty> pty;
   Millis timeout{0};              // 0: none
   Millis kill_grace{0};
+  bool detached = false;          // the caller gets an id and comes back: recorded before execute() returns
 };
 
 enum class Stream : uint8_t { kStdout = 1, kStderr = 2 };
@@ -204,7 +205,7 @@ class ByteSink {
 };
 
 struct WriteOptions {
-  uint32_t mode = 0644;
+  std::optional<uint32_t> mode;  // absent: 0644 for a new file, an existing one keeps its own
   bool parents = true, exclusive = false, append = false;
 };
 

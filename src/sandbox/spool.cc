@@ -49,7 +49,7 @@ void Spool::append(Stream stream, std::string_view bytes) {
 }
 
 Spool::Batch Spool::take_batch() {
-  Batch batch{memory_, written_, {stream_ends_[0], stream_ends_[1]}, {}};
+  Batch batch{memory_, written_, {stream_ends_[0], stream_ends_[1]}, {}, switches_written_ * kIndexEntryBytes};
   for (size_t i = switches_written_; i < switches_.size(); ++i) {
     channel::append_u64(batch.index, switches_[i].offset);
     channel::append_u64(batch.index, static_cast<uint64_t>(switches_[i].stream));
@@ -64,17 +64,15 @@ Result<void> Spool::write(const Batch& batch) {
     if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return fail_errno(directory);
     UniqueFd file(::open((path_ + ".out").c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
     if (!file) return fail_errno(path_ + ".out");
-    UniqueFd index(::open((path_ + ".idx").c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_APPEND, 0600));
+    UniqueFd index(::open((path_ + ".idx").c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
     if (!index) return fail_errno(path_ + ".idx");
     file_ = std::move(file);
     index_file_ = std::move(index);
   }
-  // Bytes first: an index entry never points behind the end of the file.
-  GB_TRYV(write_all(file_.get(), batch.bytes, batch.at));
-  if (!batch.index.empty() && ::write(index_file_.get(), batch.index.data(), batch.index.size()) < 0) {
-    return fail_errno(path_ + ".idx");
-  }
-  return {};
+  // Index first: a daemon that dies in between leaves entries behind the end of the file, which the next one drops. Bytes without
+  // an entry would be taken for the other stream's.
+  GB_TRYV(write_all(index_file_.get(), batch.index, batch.index_at));
+  return write_all(file_.get(), batch.bytes, batch.at);
 }
 
 void Spool::batch_written(const Batch& batch) {
@@ -128,32 +126,47 @@ std::string Spool::to_blob() const {
   return blob + memory_;
 }
 
+// Entries in rising order, the first at 0; those at or behind `end` are dropped.
+Result<std::vector<Spool::Switch>> Spool::parse_switches(std::string_view entries, uint64_t end) {
+  std::vector<Switch> out;
+  for (; entries.size() >= kIndexEntryBytes; entries.remove_prefix(kIndexEntryBytes)) {
+    const uint64_t offset = channel::get_u64(entries.data());
+    if (offset >= end) break;
+    const bool in_order = out.empty() ? offset == 0 : offset > out.back().offset;
+    if (!in_order) return fail(Code::kCorrupt, "an execution's output: its index is not in order");
+    const uint64_t stream = channel::get_u64(entries.data() + 8);
+    out.push_back({offset, stream == 2 ? Stream::kStderr : Stream::kStdout});
+  }
+  if (out.empty() && end > 0) return fail(Code::kCorrupt, "an execution's output has no index");
+  return out;
+}
+
 Result<void> Spool::from_blob(std::string_view blob) {
   if (blob.empty()) return {};
   const uint64_t count = blob.size() < 8 ? UINT64_MAX : channel::get_u64(blob.data());
-  if (count > (blob.size() - 8) / kIndexEntryBytes) return fail(Code::kCorrupt, "an execution's stored output");
-  switches_.clear();
-  for (uint64_t i = 0; i < count; ++i) {
-    const char* at = blob.data() + 8 + i * kIndexEntryBytes;
-    switches_.push_back({channel::get_u64(at), channel::get_u64(at + 8) == 2 ? Stream::kStderr : Stream::kStdout});
+  if (blob.size() < 8 || count > (blob.size() - 8) / kIndexEntryBytes) {
+    return fail(Code::kCorrupt, "an execution's stored output is cut");
   }
-  memory_ = blob.substr(8 + count * kIndexEntryBytes);
+  const std::string_view entries = blob.substr(8, count * kIndexEntryBytes);
+  const std::string_view bytes = blob.substr(8 + count * kIndexEntryBytes);
+  GB_TRY(switches_, parse_switches(entries, bytes.size()));
+  memory_ = bytes;
   return {};
 }
 
 Result<bool> Spool::open_existing() {
   UniqueFd file(::open((path_ + ".out").c_str(), O_RDWR | O_CLOEXEC));
   if (!file && errno == ENOENT) return false;
-  UniqueFd index(::open((path_ + ".idx").c_str(), O_RDWR | O_CLOEXEC | O_APPEND));
+  UniqueFd index(::open((path_ + ".idx").c_str(), O_RDWR | O_CLOEXEC));
   if (!file || !index) return fail_errno(path_);
   struct stat file_stat, index_stat;
   if (::fstat(file.get(), &file_stat) != 0 || ::fstat(index.get(), &index_stat) != 0) return fail_errno(path_);
-  GB_TRY(const std::string entries, read_at(index.get(), static_cast<size_t>(index_stat.st_size), 0));
+  constexpr auto kMaxIndexBytes = static_cast<off_t>((kMaxSwitches + 1) * kIndexEntryBytes);
+  GB_TRY(const std::string entries, read_at(index.get(), static_cast<size_t>(std::min(index_stat.st_size, kMaxIndexBytes)), 0));
+  GB_TRY(switches_, parse_switches(entries, static_cast<uint64_t>(file_stat.st_size)));
+  // Dropped entries must not come back when the file has grown over them.
+  if (::ftruncate(index.get(), static_cast<off_t>(switches_.size() * kIndexEntryBytes)) != 0) return fail_errno(path_ + ".idx");
   written_ = static_cast<uint64_t>(file_stat.st_size);
-  for (size_t at = 0; at + kIndexEntryBytes <= entries.size(); at += kIndexEntryBytes) {
-    const uint64_t stream = channel::get_u64(entries.data() + at + 8);
-    switches_.push_back({channel::get_u64(entries.data() + at), stream == 2 ? Stream::kStderr : Stream::kStdout});
-  }
   switches_written_ = switches_.size();
   stream_ends_[0] = stream_ends_[1] = 0;
   for (size_t i = 0; i < switches_.size(); ++i) {

@@ -30,6 +30,7 @@ class Spool {
     uint64_t at = 0;
     uint64_t stream_ends[2] = {0, 0};  // when the batch was taken
     std::string index;                 // new entries
+    uint64_t index_at = 0;             // their place in the index
   };
   // Blocking. Creates the files at the first call; `batch` from take_batch().
   Result<void> write(const Batch& batch);
@@ -49,11 +50,12 @@ class Spool {
   // Cuts bytes that start at `cursor` into chunks by stream.
   std::vector<Chunk> cut(uint64_t cursor, std::string bytes) const;
 
-  // The memory part for the store, and back; only without a file.
+  // The memory part for the store, and back; only without a file. kCorrupt when the blob is not one.
   std::string to_blob() const;
   Result<void> from_blob(std::string_view blob);
   void release_memory() { memory_.clear(), memory_.shrink_to_fit(), switches_.clear(), switches_.shrink_to_fit(); }
-  // Opens the files an earlier daemon left; fills the index. Bytes after the last whole index entry's stream are its stream's.
+  // Opens the files an earlier daemon left, whenever it died; fills the index. Bytes after the last index entry are its stream's.
+  // False when there are none. kCorrupt when index and bytes cannot belong together.
   Result<bool> open_existing();
 
   void close_files() { file_.reset(), index_file_.reset(); }  // reading opens them by name
@@ -65,6 +67,7 @@ class Spool {
     uint64_t offset;
     Stream stream;
   };
+  static Result<std::vector<Switch>> parse_switches(std::string_view entries, uint64_t end);
   static constexpr size_t kMaxSwitches = 256 * 1024;  // 16 bytes each
 
   std::string path_;

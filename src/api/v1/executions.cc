@@ -15,7 +15,7 @@ using sandbox::Millis;
 
 Result<int> parse_signal(json::Reader& reader, std::string_view field) {
   const auto* value = reader.any(field);
-  if (value == nullptr) return SIGTERM;
+  if (value == nullptr) return fail(reader.error(field, "is required"));
   if (value->is_string()) {
     const std::string_view text(value->get_string());
     for (int number = 1; number <= 64; ++number) {
@@ -178,6 +178,7 @@ Async<void> start(const Parts& parts, Call& call) {
   GB_CO_TRY(const bool wait, query_bool(call.request(), "wait", false));
   GB_CO_TRY(const auto body, co_await read_json(call));
   GB_CO_TRY(auto spec, read_start(body));
+  spec.detached = !wait;
   GB_CO_TRY(auto execution, co_await parts.service->execute(call.caller, call.param("id"), std::move(spec)));
   if (wait) co_return co_await run_and_wait(call, std::move(execution));
   auto headers = call.headers();
@@ -374,14 +375,14 @@ Async<void> write_stdin(const Parts& parts, Call& call) {
 
 struct SignalRequest {
   int number = SIGTERM;
-  bool tree = true;
+  bool tree = false;
 };
 Async<SignalRequest> read_signal(Call& call) {
-  GB_CO_TRY(const auto body, co_await read_json(call, true));
+  GB_CO_TRY(const auto body, co_await read_json(call));
   json::Reader r(body);
   SignalRequest out;
   GB_CO_TRY(out.number, parse_signal(r, "signal"));
-  GB_CO_TRY(out.tree, r.boolean("tree").or_default(true));
+  GB_CO_TRY(out.tree, r.boolean("tree").or_default(false));
   GB_CO_TRYV(r.done());
   co_return out;
 }

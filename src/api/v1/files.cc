@@ -8,6 +8,8 @@ namespace glovebox::api::v1 {
 namespace bj = boost::json;
 namespace {
 
+constexpr uint64_t kMaxDiscarded = 1 << 30;
+
 struct Target {
   std::string user, path;
 };
@@ -81,7 +83,15 @@ Async<std::optional<sandbox::FileEntry>> stream_in(Call& call, sandbox::ByteSink
   while (true) {
     GB_CO_TRY(std::string piece, co_await call.exchange.body.read_some(kPieceBytes));
     if (piece.empty()) co_return co_await sink.finish();
-    GB_CO_TRYV(co_await sink.write(std::move(piece)));
+    auto written = co_await sink.write(std::move(piece));
+    if (written) continue;
+    // Most clients look for an answer only when they have sent everything: take the rest, up to a bound, so that they see ours.
+    for (uint64_t taken = 0; taken < kMaxDiscarded;) {
+      auto rest = co_await call.exchange.body.read_some(kPieceBytes);
+      if (!rest || rest->empty()) break;
+      taken += rest->size();
+    }
+    co_return fail(written.error());
   }
 }
 
@@ -113,7 +123,9 @@ Async<void> write_file(const Parts& parts, Call& call) {
   GB_CO_TRYV(check_query(request, {"path", "user", "mode", "parents", "exclusive", "append"}));
   GB_CO_TRY(const Target t, target_of(request));
   sandbox::WriteOptions options;
-  GB_CO_TRY(options.mode, parse_mode(request.query_value("mode").value_or("0644")));
+  if (const auto mode = request.query_value("mode")) {
+    GB_CO_TRY(options.mode, parse_mode(*mode));
+  }
   GB_CO_TRY(options.parents, query_bool(request, "parents", true));
   GB_CO_TRY(options.exclusive, query_bool(request, "exclusive", false));
   GB_CO_TRY(options.append, query_bool(request, "append", false));

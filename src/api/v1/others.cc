@@ -90,7 +90,7 @@ Async<void> get_info(const Parts& parts, Call& call) {
 void add_open_route(http::Router& router, std::string_view pattern, std::function<std::pair<int, std::string>()> answer) {
   router.add("GET", pattern, [answer = std::move(answer)](http::Exchange& exchange, const http::Params&) -> Awaitable<void> {
     auto [status, body] = answer();
-    http::Headers headers{{"Content-Type", "application/json"}, {"Cache-Control", "no-store"}};
+    http::Headers headers{{"Content-Type", "application/json"}, {"Cache-Control", "no-store"}, {"X-Request-Id", http::new_request_id()}};
     (void)co_await exchange.response.send(status, std::move(headers), std::move(body));
   });
 }

@@ -89,7 +89,7 @@ Async<void> create(const Parts& parts, Call& call) {
 }
 
 Result<sandbox::ListFilter> read_filter(const http::Request& request) {
-  GB_TRYV(check_query(request, {"state", "limit", "cursor", "metadata."}));
+  GB_TRYV(check_query(request, {"state*", "limit", "cursor", "metadata."}));
   sandbox::ListFilter filter;
   GB_TRY(filter.limit, query_limit(request));
   filter.cursor = request.query_value("cursor").value_or("");

@@ -314,15 +314,13 @@ namespace glovebox::http {
 
 Async<void> ResponseWriter::send_error(const Error& error, Headers headers, int status) {
   headers.emplace_back("Content-Type", "application/json");
-  const bool is_busy = error.code == Code::kCapacity || error.code == Code::kRateLimited ||
-                       error.code == Code::kUnavailable;
-  if (is_busy && !find_header(headers, "Retry-After")) {
+  if (status == 0) status = info(error.code).http_status;
+  if ((status == 429 || status == 503) && !find_header(headers, "Retry-After")) {
     const auto after = error.details.find("retry_after");
     headers.emplace_back("Retry-After", after == error.details.end() ? "1" : after->second);
   }
   std::string body = error_body(error);
-  co_return co_await send(status != 0 ? status : info(error.code).http_status, std::move(headers),
-                          std::move(body));
+  co_return co_await send(status, std::move(headers), std::move(body));
 }
 
 }  // namespace glovebox::http

@@ -99,7 +99,7 @@ std::optional<uint64_t> number_of(std::string_view block, Field field) {
 }
 
 tl::unexpected<Error> corrupt(const char* what) {
-  return fail(Code::kCorrupt, std::string("not a tar archive: ") + what);
+  return fail(Code::kInvalidArgument, std::string("not a tar archive: ") + what);
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ TEST(TarFormat, RefusesWhatIsNotAnArchive) {
   TarEntry entry;
   size_t content = 0;
   EXPECT_EQ(reader.take_header(std::string(kTarBlock, 'x'), &entry, &content).error().code,
-            Code::kCorrupt);
+            Code::kInvalidArgument);
   EXPECT_EQ(reader.take_header(std::string(kTarBlock, '\0'), &entry, &content).value(),
             TarReader::Kind::kEnd);
   for (const char* record : {"99 path=x\n", "path=x\n", "0 a=b\n", "6 ab\n", "-5 a=b\n"}) {
@@ -75,7 +75,7 @@ TEST(TarFormat, RefusesWhatIsNotAnArchive) {
     TarReader pax;
     ASSERT_EQ(pax.take_header(tar_header(extra), &entry, &content).value(),
               TarReader::Kind::kNeedsContent);
-    EXPECT_EQ(pax.take_content(record).error().code, Code::kCorrupt) << record;
+    EXPECT_EQ(pax.take_content(record).error().code, Code::kInvalidArgument) << record;
   }
 }
 

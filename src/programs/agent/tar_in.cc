@@ -56,7 +56,7 @@ class Input {
     while (out.size() < n) {
       GB_TRY(const auto bytes, some(n - out.size()));
       if (bytes.empty() && out.empty()) return out;
-      if (bytes.empty()) return fail(Code::kCorrupt, "the archive is cut off");
+      if (bytes.empty()) return fail(Code::kInvalidArgument, "the archive is cut off");
       out.append(bytes);
     }
     return out;
@@ -65,7 +65,7 @@ class Input {
   Result<void> skip(uint64_t n) {
     while (n > 0) {
       GB_TRY(const auto bytes, some(n));
-      if (bytes.empty()) return fail(Code::kCorrupt, "the archive is cut off");
+      if (bytes.empty()) return fail(Code::kInvalidArgument, "the archive is cut off");
       n -= bytes.size();
     }
     return {};
@@ -92,7 +92,7 @@ class TarIn {
       if (kind == TarReader::Kind::kEnd) break;
       if (kind == TarReader::Kind::kNeedsContent) {
         GB_TRY(const std::string text, input_.exactly(content));
-        if (text.size() != content) return fail(Code::kCorrupt, "the archive is cut off");
+        if (text.size() != content) return fail(Code::kInvalidArgument, "the archive is cut off");
         GB_TRYV(input_.skip(tar_padding(content)));
         GB_TRYV(reader_.take_content(text));
         continue;
@@ -186,7 +186,7 @@ class TarIn {
   Result<void> copy_content(const TarEntry& entry, int fd) {
     for (uint64_t left = entry.size; left > 0;) {
       GB_TRY(auto bytes, input_.some(left));
-      if (bytes.empty()) return fail(Code::kCorrupt, entry.path + ": the archive is cut off");
+      if (bytes.empty()) return fail(Code::kInvalidArgument, entry.path + ": the archive is cut off");
       left -= bytes.size();
       while (!bytes.empty()) {
         const ssize_t n = ::write(fd, bytes.data(), bytes.size());

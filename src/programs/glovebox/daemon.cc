@@ -9,6 +9,7 @@
 #include <boost/asio/io_context.hpp>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <thread>
 
@@ -115,6 +116,7 @@ class Daemon {
   std::unique_ptr<image::Templates> templates_;
   boost::asio::io_context loop_{1};
   // Last of what coroutines use, so that its threads end before what they touch.
+  runtime::HostConfig host_;
   std::unique_ptr<sandbox::Manager> manager_;
   std::unique_ptr<BlockingPool> pool_;
   api::v1::Parts parts_;
@@ -149,15 +151,15 @@ Result<void> Daemon::start_store() {
 }
 
 Result<void> Daemon::start_manager() {
-  GB_TRY(const auto host, prepare_host(config_.data_dir, options_.runsc));
+  GB_TRY(host_, prepare_host(config_.data_dir, options_.runsc));
   pool_ = std::make_unique<BlockingPool>(kBlockingThreads);
   sandbox::ManagerParts parts;
   parts.executor = loop_.get_executor();
   parts.pool = pool_.get();
   parts.store = store_.get();
   parts.templates = templates_.get();
-  parts.runtimes = make_runtimes(host);
-  GB_TRY(parts.capabilities, probe_runtimes(host, parts.runtimes));
+  parts.runtimes = make_runtimes(host_);
+  GB_TRY(parts.capabilities, probe_runtimes(host_, parts.runtimes));
   for (const auto& [tier, capability] : parts.capabilities) {
     log::info("runtime.probed", {{"runtime", runtime::tier_name(tier)}, {"usable", capability.usable}, {"engine", capability.engine},
                                  {"problem", capability.problem}});
@@ -216,6 +218,7 @@ Result<void> Daemon::run() {
   loop_.run();
   // Blocking work that is under way ends first, then what it uses.
   pool_.reset();
+  runtime::leave_host(host_);
   log::info("daemon.stopped");
   return {};
 }
@@ -240,6 +243,21 @@ int run_daemon(const DaemonOptions& options) {
     return 1;
   }
   // The store writes what is queued when it goes; coroutines that were still waiting go with the loop.
+  return 0;
+}
+
+int print_routes() {
+  store::Store* no_store = nullptr;
+  tenant::Keys keys(no_store);
+  api::v1::Parts parts;
+  parts.keys = &keys;
+  http::Router router;
+  api::v1::add_routes(router, parts);
+  std::string out;
+  for (const auto& [method, pattern] : router.routes()) {
+    out += (out.empty() ? "[" : ",\n ") + ("{\"method\": \"" + method + "\", \"pattern\": \"" + pattern + "\"}");
+  }
+  std::puts((out + "]").c_str());
   return 0;
 }
 

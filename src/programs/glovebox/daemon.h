@@ -23,4 +23,7 @@ struct DaemonOptions {
 // stop, 1 when it could not start (the reason is in the log).
 int run_daemon(const DaemonOptions& options);
 
+// The native API's routes as JSON, for the test that compares them with the OpenAPI document: [{"method", "pattern"}].
+int print_routes();
+
 }  // namespace glovebox

@@ -30,6 +30,7 @@ int up(const glovebox::cli::Settings& settings, const glovebox::cli::UpOptions& 
 
 int main(int argc, char** argv) {
   if (const auto status = glovebox::image::run_helper(argc, argv)) return *status;
+  if (argc == 2 && std::string_view(argv[1]) == "internal-routes") return glovebox::print_routes();
   std::signal(SIGPIPE, SIG_IGN);  // NOLINT(bugprone-signal-handler)
   try {
     const std::vector<std::string> arguments(argv + 1, argv + argc);
