@@ -54,6 +54,10 @@ Peer::Peer() {
   output_.reset(out[1]);
 }
 
+std::pair<UniqueFd, UniqueFd> Peer::copy_daemon_ends() const {
+  return {UniqueFd(::fcntl(to_agent_.get(), F_DUPFD_CLOEXEC, 3)), UniqueFd(::fcntl(from_agent_.get(), F_DUPFD_CLOEXEC, 3))};
+}
+
 Awaitable<std::optional<Frame>> Peer::next(std::chrono::milliseconds patience) {
   const Deadline deadline = after(patience);
   Frame got;

@@ -38,6 +38,9 @@ class Peer {
   Peer();
   std::pair<UniqueFd, UniqueFd> take_daemon_ends() { return {std::move(to_agent_), std::move(from_agent_)}; }
 
+  // Copies of them, for an agent that outlives daemons.
+  std::pair<UniqueFd, UniqueFd> copy_daemon_ends() const;
+
   // The daemon's next message; nothing when none comes in time or the daemon has closed its end.
   Awaitable<std::optional<Frame>> next(std::chrono::milliseconds patience = std::chrono::seconds(10));
   // The next message of this type; others are skipped.
