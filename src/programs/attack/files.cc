@@ -136,9 +136,9 @@ Outcome set_overlay_attributes(const Facts& facts) {
   return tally.outcome("");
 }
 
-unsigned long long effective_capabilities() {
+unsigned long long capabilities(const char* set) {
   const std::string status = read_file("/proc/self/status");
-  const size_t at = status.find("CapEff:");
+  const size_t at = status.find(set);
   return at == std::string::npos ? ~0ull : std::strtoull(status.c_str() + at + 7, nullptr, 16);
 }
 
@@ -187,8 +187,10 @@ Outcome setuid_program(const Facts&) {
 
 Outcome file_capabilities(const Facts&) {
   return gain_by_program("file capabilities", [](const std::string& path) {
-    const unsigned words[] = {0x02000001u, 0xffffffffu, 0, 0x1ffu,
-                              0};  // revision 2, effective; all permitted
+    // Those that can be had at all: with others the program would not start.
+    const auto held = capabilities("CapBnd:");
+    const auto low = static_cast<unsigned>(held), high = static_cast<unsigned>(held >> 32);
+    const unsigned words[] = {0x02000001u, low, 0, high, 0};  // revision 2, effective
     return ::setxattr(path.c_str(), "security.capability", words, sizeof words, 0) == 0;
   });
 }
@@ -212,7 +214,7 @@ Outcome hold_capabilities(const Facts& facts) {
   }
   char text[64];
   ::snprintf(text, sizeof text, "effective: %llx, and no more in the bounding set",
-             effective_capabilities());
+             capabilities("CapEff:"));
   return refused(text);
 }
 
