@@ -11,7 +11,7 @@ namespace glovebox::cli {
 
 enum ExitCode : int {
   kOk = 0,
-  kFailedCheck = 1,       // `doctor`: no tier works
+  kFailedCheck = 1,       // `doctor`: no tier works, or an attack got through
   kUsage = 120,           // the command line is wrong
   kSandboxGone = 121,     // the sandbox ended before or under the command
   kOutcomeUnknown = 122,  // the command's end was not seen
