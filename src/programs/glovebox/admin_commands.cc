@@ -33,6 +33,7 @@ int command_key_create(const Settings& settings, const KeyOptions& options) {
   return with_api(settings, [&](Loop&, const ApiClient& api) -> Async<int> {
     bj::object body{{"name", options.name}, {"role", options.role}};
     if (options.tenant) body["tenant"] = *options.tenant;
+    if (options.default_runtime) body["default_runtime"] = *options.default_runtime;
     GB_CO_TRY(const auto key, co_await api.call("POST", "/v1/keys", bj::value(std::move(body))));
     if (settings.json) {
       print_json(key);

@@ -277,6 +277,8 @@ void CommandLine::add_key_commands() {
       ->check(CLI::IsMember({"user", "admin"}));
   create->add_option("--tenant", parsed_.key.tenant,
                      "Whose sandboxes it sees [that of the calling key]");
+  create->add_option("--default-runtime", parsed_.key.default_runtime,
+                     "What `auto` means for this key: microvm, gvisor or container");
   on_run(create, [this](const Settings& s) { return actions_.key_create(s, parsed_.key); });
   on_run(command(*group, "ls", "List keys"),
          [this](const Settings& s) { return actions_.key_list(s); });

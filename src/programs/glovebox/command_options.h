@@ -63,6 +63,7 @@ struct TemplateOptions {
 struct KeyOptions {
   std::string id, name, role = "user";
   std::optional<std::string> tenant;
+  std::optional<std::string> default_runtime;  // what `auto` means for this key
 };
 
 struct AttackOptions {
