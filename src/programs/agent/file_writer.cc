@@ -158,6 +158,8 @@ Result<void> FileWriter::commit() {
     GB_TRYV(put_in_place());
   }
   committed_ = true;
+  file_.reset();  // before the caller hears of it: a program that is open for writing cannot be
+                  // started (ETXTBSY)
   return {};
 }
 
