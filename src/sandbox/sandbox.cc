@@ -353,10 +353,13 @@ Awaitable<void> Sandbox::finish(std::string reason, std::string message) {
     co_await sleep_for(pause);
   }
   death_fd_.reset();
-  document_.info.state = State::kEnded;
-  document_.info.frozen = false;
-  document_.info.ended->at = std::chrono::system_clock::now();
-  saved = co_await save(document_);
+  // Who sees that it has ended finds its place free, and finds it ended after a restart, too.
+  codec::SandboxDocument over = document_;
+  over.info.state = State::kEnded;
+  over.info.frozen = false;
+  over.info.ended->at = std::chrono::system_clock::now();
+  saved = co_await save(over);
+  document_ = std::move(over);
   if (!saved) log::error("sandbox.not_recorded", {{"sandbox", info().id}, {"message", saved.error().message}});
   log::info("sandbox.ended", {{"sandbox", info().id}, {"reason", reason}});
   if (context_.on_ended) context_.on_ended(*this);

@@ -53,10 +53,10 @@ DataDirectory::~DataDirectory() {
   std::filesystem::remove_all(path_, ec);
 }
 
-void DataDirectory::add_template(const std::string& image) {
-  const std::string version(64, 'a'), at = path_ + "/templates/versions/" + version;
+void add_template(const std::string& data_dir, const std::string& image) {
+  const std::string version(64, 'a'), at = data_dir + "/templates/versions/" + version;
   std::filesystem::create_directories(at);
-  std::filesystem::create_directories(path_ + "/templates/names");
+  std::filesystem::create_directories(data_dir + "/templates/names");
   if (image.empty()) {
     std::ofstream(at + "/rootfs.erofs") << "";
   } else {
@@ -66,12 +66,12 @@ void DataDirectory::add_template(const std::string& image) {
       << R"({"schema":1,"name":"base","version":")" << version << R"(","kind":"debian","created_at":"2026-01-01T00:00:00.000Z",)"
       << R"("image":{"file":"rootfs.erofs","sha256":")" << std::string(64, 'b') << R"(","bytes":0},"config":{"env":{},"user":"root",)"
       << R"("workdir":"/","entrypoint":[],"cmd":[],"exposed_ports":[]},"inputs":"","suites":[],"tools":{},"source":{},"packages":[]})";
-  std::ofstream(path_ + "/templates/names/base") << version << "\n";
+  std::ofstream(data_dir + "/templates/names/base") << version << "\n";
 }
 
 World::World(Config config, runtime::Tier tier) : config_(std::move(config)), runtime_(std::make_shared<FakeRuntime>(tier)) {
   log::set_level(log::Level::kError);
-  data_.add_template("");
+  add_template(data_.path(), "");
   config_.data_dir = data_.path();
   make();
 }
@@ -80,6 +80,7 @@ World::~World() {
   runtime_->release_starts();
   pool_.reset();  // waits for what blocks; its answers go to the loop, which goes last, as in the daemon
   manager_.reset();
+  store_.reset();
   loop_.reset();
 }
 
@@ -107,8 +108,8 @@ void World::restart() {
   runtime_->release_starts();
   pool_.reset();
   manager_.reset();
+  store_.reset();  // its thread, too, answers to the loop
   loop_.reset();
-  store_.reset();
   make();
 }
 

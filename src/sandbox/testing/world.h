@@ -11,14 +11,15 @@
 
 namespace glovebox::sandbox::testing {
 
-// A data directory with one template, `base`.
+// Puts the template `base` into a data directory, with this image; empty: an empty file.
+void add_template(const std::string& data_dir, const std::string& image);
+
+// A data directory of its own, removed with everything in it.
 class DataDirectory {
  public:
   DataDirectory();
   ~DataDirectory();
   const std::string& path() const { return path_; }
-  // `image` becomes the template's; empty: an empty file.
-  void add_template(const std::string& image);
 
  private:
   std::string path_;
