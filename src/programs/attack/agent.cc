@@ -2,8 +2,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/ptrace.h>
-#include <sys/uio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -88,11 +87,16 @@ Outcome rewrite_agent_memory(const Facts& facts) {
 Outcome garbage_on_channel(const Facts& facts) {
   Tally tally;
   long bytes = 0;
-  for (int fd = 0; fd < 16; ++fd) {
+  for (int fd = 0; fd < 256; ++fd) {  // the channel is not among the first
     const int channel =
         ::open(("/proc/1/fd/" + std::to_string(fd)).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
     if (channel < 0) {
       tally.refuse(errno);
+      continue;
+    }
+    struct stat status{};
+    if (::fstat(channel, &status) != 0 || S_ISCHR(status.st_mode)) {  // /dev/null
+      ::close(channel);
       continue;
     }
     unsigned seed = 12345;
@@ -107,7 +111,7 @@ Outcome garbage_on_channel(const Facts& facts) {
     }
     ::close(channel);
   }
-  if (bytes == 0) return tally.outcome("");
+  if (bytes == 0) return tally.outcome("only null devices open");
   return done_to_agent(facts, "wrote " + std::to_string(bytes) +
                                   " bytes of garbage to the descriptors of process 1");
 }

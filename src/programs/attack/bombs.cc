@@ -84,7 +84,10 @@ Outcome memory_hog(const Facts& facts) {
         while (*taken < kTimes * limit) {
           auto* block = static_cast<volatile char*>(::mmap(
               nullptr, 4 * kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-          if (block == MAP_FAILED) return errno;
+          if (block == MAP_FAILED) {
+            taken[1] = errno;
+            return 1;
+          }
           for (size_t at = 0; at < 4 * kMiB; at += 4096) block[at] = 1;
           *taken = *taken + 4;
         }
@@ -93,11 +96,13 @@ Outcome memory_hog(const Facts& facts) {
       nullptr, 15);
   const long mib = *taken;
   if (status == 0) return too_many(mib, "MiB of memory", limit);
+  if (taken[1] != 0) return stopped(mib, "MiB of memory", limit, static_cast<int>(taken[1]));
   if (status == 128 + SIGKILL)
     return refused("SIGKILL after " + amount(mib, "MiB of memory", limit));
   return status == -1 ? Outcome{Verdict::kUndecided,
                                 "still going after " + amount(mib, "MiB of memory", limit)}
-                      : stopped(mib, "MiB of memory", limit, status);
+                      : refused("ended with status " + std::to_string(status) + " after " +
+                                amount(mib, "MiB of memory", limit));
 }
 
 Outcome fill(const std::string& directory, long limit, const std::string& of_what) {
