@@ -95,6 +95,8 @@ class ManagerImpl : public Manager {
   }
 
   const Config& config() const override { return config_; }
+  const std::vector<std::unique_ptr<runtime::Runtime>>& engines() const override { return parts_.runtimes; }
+  void set_capabilities(std::vector<RuntimeInfo> capabilities) override { parts_.capabilities = std::move(capabilities); }
   const std::vector<RuntimeInfo>& runtimes() const override { return parts_.capabilities; }
   bool template_in_use(const std::string& version) const override {
     return std::any_of(boxes_.begin(), boxes_.end(), [&](const auto& box) {

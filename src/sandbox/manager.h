@@ -30,6 +30,9 @@ class Manager : public SandboxService {
   virtual Awaitable<void> recover() = 0;
   // Ends every sandbox (all: also those that could live on).
   virtual Awaitable<void> end_all(std::string reason) = 0;
+  virtual const std::vector<std::unique_ptr<runtime::Runtime>>& engines() const = 0;
+  // What later probes found, in the same order.
+  virtual void set_capabilities(std::vector<RuntimeInfo> capabilities) = 0;
   virtual const Config& config() const = 0;
 };
 

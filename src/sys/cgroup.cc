@@ -207,8 +207,11 @@ Result<void> CgroupTree::set_frozen(const std::string& name, bool frozen) const 
     return written;
   }
   if (!frozen) return {};  // the kernel wakes the processes by itself
-  bool done = wait_until(2000ms, [&] { return is_frozen(name).value_or(true); });
-  if (done) return {};
+  // Version 1 can get stuck half way while processes are being made; asking again takes the new ones along.
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    if (wait_until(500ms, [&] { return is_frozen(name).value_or(true); })) return {};
+    GB_TRYV(write_file(path, v2 ? "1" : "FROZEN"));
+  }
   (void)set_frozen(name, false);
   return fail(Code::kTimeout, "cgroup " + name + " did not freeze");
 }

@@ -125,7 +125,6 @@ Result<void> op_write(Operation& op) {
   GB_TRY(const bool parents, bool_field(op.fields, "parents", false));
   GB_TRY(const bool exclusive, bool_field(op.fields, "exclusive", false));
   GB_TRY(const bool append, bool_field(op.fields, "append", false));
-  const bool mode_given = find_field(op.fields, "mode") != nullptr;
   if (exclusive && (append || path != asked)) {
     return append ? fail(Code::kInvalidArgument, "exclusive and append exclude each other")
                   : fail(Code::kFileExists, asked + ": is a symbolic link");
@@ -135,7 +134,7 @@ Result<void> op_write(Operation& op) {
   }
   FileWriter writer(path, op.user);
   GB_TRYV(append ? writer.open_append(static_cast<mode_t>(mode))
-                 : writer.open_new(static_cast<mode_t>(mode), mode_given, exclusive));
+                 : writer.open_new(static_cast<mode_t>(mode), exclusive));
   GB_TRYV(op.request.respond({}));
   GB_TRYV(take_data(op, writer));
   GB_TRYV(writer.commit());

@@ -58,7 +58,7 @@ Result<void> FileWriter::check_existing(bool exclusive) {
   return {};
 }
 
-Result<void> FileWriter::open_new(mode_t mode, bool mode_given, bool exclusive) {
+Result<void> FileWriter::open_new(mode_t mode, bool exclusive) {
   exclusive_ = exclusive;
   directory_.reset(::open(parent_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // A directory may be writable without being readable.
@@ -66,7 +66,7 @@ Result<void> FileWriter::open_new(mode_t mode, bool mode_given, bool exclusive) 
     directory_.reset(::open(parent_of(path_).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!directory_) return fail_errno(parent_of(path_));
   GB_TRYV(check_existing(exclusive));
-  mode_ = exists_ && !mode_given ? existing_.st_mode & 07777 : mode;
+  mode_ = exists_ ? existing_.st_mode & 07777 : mode;
   std::string temporary = ".glovebox-" + random_name(12) + ".tmp";
   file_.reset(::openat(directory_.get(), temporary.c_str(),
                        O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));

@@ -20,9 +20,8 @@ class FileWriter {
   FileWriter(std::string path, const User& user) : path_(std::move(path)), user_(user) {}
   ~FileWriter();
 
-  // `mode_given`: it also replaces the mode of an existing file. `exclusive`: kFileExists when
-  // there is one.
-  Result<void> open_new(mode_t mode, bool mode_given, bool exclusive);
+  // `mode` is that of a new file. `exclusive`: kFileExists when there is one.
+  Result<void> open_new(mode_t mode, bool exclusive);
   // To the end of the file itself; without commit() it is cut back, if nobody else has written
   // meanwhile.
   Result<void> open_append(mode_t mode);

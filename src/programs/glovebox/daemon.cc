@@ -6,6 +6,7 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <cerrno>
 #include <csignal>
@@ -26,6 +27,7 @@ namespace glovebox {
 namespace {
 
 constexpr std::chrono::seconds kStopTimeout{10};
+constexpr std::chrono::seconds kProbeAgain{60};
 constexpr int kBlockingThreads = 12;
 
 // A data directory belongs to one daemon at a time.
@@ -106,6 +108,7 @@ class Daemon {
   Result<void> start_manager();
   Result<void> listen();
   Awaitable<void> serve();
+  Awaitable<void> probe_again();
   Awaitable<void> stop();
 
   const DaemonOptions& options_;
@@ -198,8 +201,23 @@ Awaitable<void> Daemon::serve() {
   if (!told) log::error("daemon.file_not_written", {{"message", told.error().message}});
   log::info("daemon.ready", {{"listen", server_->address()}, {"version", GLOVEBOX_VERSION}, {"data_dir", config_.data_dir}});
   if (options_.on_ready) options_.on_ready(server_->port());
+  spawn(loop_.get_executor(), "daemon.probe", probe_again());
   co_await wait_readable(signals_.get());
   co_await stop();
+}
+
+// A tier that did not work may do so later: its engine was installed, or the host was too busy.
+Awaitable<void> Daemon::probe_again() {
+  while (true) {
+    co_await sleep_for(kProbeAgain);
+    const auto& known = manager_->runtimes();
+    const bool all_work = std::all_of(known.begin(), known.end(), [](const auto& r) {
+      return r.capability.usable || r.tier == runtime::Tier::kMicrovm;
+    });
+    if (all_work) continue;
+    auto found = co_await run_blocking(*pool_, [this] { return probe_runtimes(host_, manager_->engines()); });
+    if (found) manager_->set_capabilities(std::move(*found));
+  }
 }
 
 Awaitable<void> Daemon::stop() {

@@ -129,10 +129,20 @@ Result<void> LinuxRuntime::probe_once(const Rootfs& probe, const std::string& di
   return checked ? destroyed : checked;
 }
 
+namespace {
+constexpr int kMoreProbes = 2;
+}  // namespace
+
 Capability LinuxRuntime::probe(const Rootfs& probe) {
   Capability capability;
   std::string directory = config_.data_dir + "/sandboxes/probe-" + random_name(12);
   auto done = probe_once(probe, directory, &capability);
+  // A busy host can make one attempt miss a deadline; what is missing stays missing.
+  for (int again = 0; !done && done.error().code != Code::kRuntimeUnavailable && again < kMoreProbes; ++again) {
+    (void)sys::remove_tree(directory);
+    directory = config_.data_dir + "/sandboxes/probe-" + random_name(12);
+    done = probe_once(probe, directory, &capability);
+  }
   (void)sys::remove_tree(directory);
   capability.usable = done.has_value();
   if (done) return capability;
