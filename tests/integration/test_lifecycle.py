@@ -298,3 +298,15 @@ def test_capacity_is_a_typed_refusal(make_daemon, tier):  # C33
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/version", "/openapi.json"])
 def test_open_paths_need_no_key(daemon, path):
     assert Api(daemon.url, None).request("GET", path).status_code == 200
+
+
+@pytest.mark.long
+def test_a_stopped_agent_ends_its_sandbox(create, tier):
+    """Root inside can stop the agent (where the guest's kernel lets it); callers must not wait for ever."""
+    box = create(user="root")
+    run = box.run("kill -STOP 1; sleep 1; echo survived", timeout_ms=90_000)
+    if run["outcome"]["type"] == "exited":
+        assert run["stdout"] == "survived\n"  # this kernel does not stop a first process
+        return
+    assert run["outcome"]["type"] == "sandbox_ended", run["outcome"]
+    assert box.refresh()["ended"]["reason"] == "crashed"

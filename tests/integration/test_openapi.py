@@ -12,7 +12,7 @@ import yaml
 from conftest import ROOT, find_program
 
 METHODS = {"get", "put", "post", "delete", "patch"}
-NATIVE = re.compile(r"^/(v1(/|$)|healthz$|readyz$|version$|openapi\.json$)")
+NATIVE = re.compile(r"^/(v1(/|$)|healthz$|readyz$|version$|openapi\.json$|metrics$)")
 
 
 @pytest.fixture(scope="module")

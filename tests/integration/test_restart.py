@@ -305,20 +305,22 @@ class Soak:
 
 def test_soak(mortal, tier):
     rounds, kills = scaled(48, 1000), scaled(4, 20)
-    before = host_counts()
+    count = lambda: host_counts(str(mortal.daemon.data_dir))
+    before = count()
     soak = Soak(mortal, tier, rounds, kills)
     soak.run()
     assert not soak.faults, f"{len(soak.faults)} of {rounds} rounds failed: " + "\n".join(soak.faults[:5])
     assert soak.done == {"rounds": rounds, "kills": kills}
     eventually(lambda: not mortal.daemon.live_ids(), 20, f"no sandbox that nobody knows: {mortal.daemon.live_ids()}")
-    eventually(lambda: host_counts() <= before, 10, f"host objects before {before}, after {host_counts()}")
+    eventually(lambda: count() <= before, 10, f"host objects before {before}, after {count()}")
+    assert not list((mortal.daemon.data_dir / "sandboxes").iterdir())
 
 
-def host_counts():
-    """Objects of any Glovebox on the host; counters compare piece by piece."""
+def host_counts(data_dir):
+    """Objects of this daemon's on the host, other than the daemon itself; counters compare piece by piece."""
+    processes = [line for line in host.command_lines([data_dir]) if " up " not in line]
     return collections.Counter({
-        "engines": len(host.command_lines(["runsc-sandbox", "runsc-gofer"])),
-        "loops": len(host.loop_devices(["disk.img"])),
-        "cgroups": len(host.cgroups(["sb-"])),
-        "mounts": len(host.mounts("self", ["sandboxes/"])),
+        "engines": len(processes),
+        "loops": len(host.loop_devices([data_dir])),
+        "mounts": len(host.mounts("self", [data_dir])),
     })

@@ -130,7 +130,7 @@ Result<void> op_write(Operation& op) {
                   : fail(Code::kFileExists, asked + ": is a symbolic link");
   }
   if (parents) {
-    GB_TRY([[maybe_unused]] const bool made, make_directories(parent_of(path), 0755));
+    GB_TRYV(make_parents(path));
   }
   FileWriter writer(path, op.user);
   GB_TRYV(append ? writer.open_append(static_cast<mode_t>(mode))

@@ -111,6 +111,14 @@ Result<bool> make_directories(const std::string& path, mode_t mode) {
   return fail_errno(path);
 }
 
+Result<void> make_parents(const std::string& path) {
+  auto made = make_directories(parent_of(path), 0755);
+  if (made) return {};
+  // To who writes below it, a parent that is a file is not a directory.
+  if (made.error().code == Code::kFileExists) made.error().code = Code::kNotADirectory;
+  return fail(std::move(made).error());
+}
+
 Result<void> op_mkdir(Operation& op) {
   GB_TRY(const std::string path, path_field(op, "path"));
   GB_TRY(const bool parents, bool_field(op.fields, "parents", false));

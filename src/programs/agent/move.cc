@@ -139,7 +139,7 @@ Result<void> op_move(Operation& op) {
   struct stat st;
   if (::lstat(from.c_str(), &st) != 0) return fail_errno(from);
   if (parents) {
-    GB_TRY([[maybe_unused]] const bool made, make_directories(parent_of(to), 0755));
+    GB_TRYV(make_parents(to));
   }
   const int error = rename_to(from, to, overwrite);
   if (error == EXDEV) {
