@@ -75,6 +75,8 @@ struct Link::Impl {
   uint32_t next_channel = 1;
   std::optional<std::string> hello_ok;
   Notifier hello_changed;
+  Clock::time_point last_heard = Clock::now();
+  int pings = 0;                  // not answered yet
   std::optional<Error> lost_error;
 
   // True when the frame is in the pipe, false when the pipe is full.
@@ -111,6 +113,7 @@ Error protocol_error(std::string message) { return Error{Code::kAgentProtocol, s
 }  // namespace
 
 Result<void> Link::Impl::take(std::string_view bytes) {
+  last_heard = Clock::now();
   if (!synced) {
     if (mark.empty()) return {};  // before HELLO: an earlier daemon's frames
     unsynced.append(bytes);
@@ -139,6 +142,10 @@ Result<void> Link::Impl::dispatch(Frame& frame) {
     if (frame.type == Type::kHelloOk && !hello_ok) {
       hello_ok = std::move(frame.payload);
       hello_changed.notify();
+      return {};
+    }
+    if (frame.type == Type::kPong && pings > 0) {
+      --pings;
       return {};
     }
     return fail(protocol_error("unexpected frame on channel 0"));
@@ -204,6 +211,13 @@ Awaitable<void> Link::write_loop(std::weak_ptr<Link> weak) {
     co_return;
   }
 }
+
+void Link::ping() {
+  ++impl_->pings;  // each may be answered once
+  send(0, Type::kPing, "alive?");
+}
+Clock::time_point Link::last_heard() const { return impl_->last_heard; }
+void Link::touch() { impl_->last_heard = Clock::now(); }
 
 bool Link::is_lost() const { return impl_->lost_error.has_value(); }
 

@@ -48,6 +48,11 @@ class Link : public std::enable_shared_from_this<Link> {
   void drop(const Error& error);
   bool is_lost() const;
 
+  void ping();
+  // When the agent was last heard; touch() counts as hearing it (it could not speak before).
+  Clock::time_point last_heard() const;
+  void touch();
+
   // REQUEST with this JSON object and its one RESPONSE, whose JSON is returned; `ok: false` becomes the error it names.
   Async<std::string> request(std::string json, Deadline deadline);
 

@@ -156,6 +156,21 @@ TEST(Link, FramesUnderWayOnAClosedChannelAreIgnoredUpToTheirAllowance) {
   });
 }
 
+TEST(Link, APingIsAnsweredOnce) {
+  Fixture f;
+  f.with_link([&](std::shared_ptr<Link> link) -> Awaitable<void> {
+    const auto before = link->last_heard();
+    link->ping();
+    const auto ping = co_await f.peer.next_of(Type::kPing);
+    EXPECT_TRUE(ping.has_value());
+    co_await f.peer.send(0, Type::kPong, ping->payload);
+    EXPECT_TRUE(co_await testing::eventually([&] { return link->last_heard() > before; }));
+    EXPECT_FALSE(link->is_lost());
+    co_await f.peer.send(0, Type::kPong, ping->payload);
+    EXPECT_TRUE(co_await testing::eventually([&] { return link->is_lost(); }));
+  });
+}
+
 TEST(Link, AnAgentThatOnlyClosesItsInputIsNoticed) {
   Fixture f;
   f.with_link([&](std::shared_ptr<Link> link) -> Awaitable<void> {

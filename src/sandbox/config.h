@@ -17,6 +17,8 @@ struct Patience {
   std::chrono::milliseconds long_answer{600'000};  // removing or syncing a large tree
   std::chrono::milliseconds idle{60'000};          // between two pieces of a transfer
   std::chrono::milliseconds adopt{10'000};
+  std::chrono::milliseconds ping_after{10'000};    // silence until it is asked whether it lives …
+  std::chrono::milliseconds dead_after{40'000};    // … and until it counts as dead
   std::chrono::milliseconds lost_note{200};        // the channel is gone: how long the process's death may take to show
 };
 

@@ -404,6 +404,23 @@ TEST(Lifecycle, CallsAfterTheChannelWasLostEndAtOnce) {
   });
 }
 
+TEST(Lifecycle, AnAgentThatNoLongerAnswersIsDeadAndOneThatDoesIsNot) {
+  Config config;
+  config.patience.ping_after = 20ms;
+  config.patience.dead_after = 300ms;
+  World w(config);
+  bool is_deaf = false;
+  w.intercept = [&](Peer&, channel::Frame& frame) -> Awaitable<bool> { co_return frame.type == Type::kPing && is_deaf; };
+  w.run([&]() -> Awaitable<void> {
+    auto box = co_await w.create();
+    co_await sleep_for(600ms);
+    EXPECT_EQ(w.info(box->id).state, State::kReady);
+    is_deaf = true;
+    EXPECT_TRUE(co_await eventually([&] { return w.info(box->id).state == State::kEnded; }));
+    EXPECT_EQ(w.info(box->id).ended->reason, "crashed");
+  });
+}
+
 // ---- After a restart ----
 
 TEST(Adoption, AReadySandboxGoesOn) {

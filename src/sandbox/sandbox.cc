@@ -258,6 +258,7 @@ Async<Sandbox::Lease> Sandbox::use() {
     auto thawed = co_await run_blocking(*context_.execution.pool, [this] { return context_.runtime->thaw(document_.record); });
     thawing_ = false;
     if (thawed) document_.info.frozen = false;
+    link_->touch();
     changed_.notify();
     if (!thawed) co_return fail(thawed.error());
     GB_CO_TRYV(check_ready());
@@ -286,6 +287,7 @@ Deadline Sandbox::expiry() const {
 Awaitable<void> Sandbox::watch_time() {
   const auto self = shared_from_this();
   const bool freezes = info().tier == runtime::Tier::kGvisor && context_.execution.config->freeze_after.count() > 0;
+  std::optional<Deadline> asked_at;
   while (!end_wanted_) {
     const auto now = Clock::now();
     const auto quiet_since = is_busy() ? now : last_activity_;
@@ -296,6 +298,23 @@ Awaitable<void> Sandbox::watch_time() {
     if (freezes && !info().frozen && !thawing_) {
       freeze_at = std::max(quiet_since + context_.execution.config->freeze_after, no_freeze_before_);
     }
+    // A stopped or wedged agent would leave every caller waiting. What counts is a question that stays unanswered, not silence: this
+    // process may have been the one that stood still.
+    const Patience& patience = config().patience;
+    const auto heard = link_->last_heard();
+    const bool awake = !info().frozen && !freezing_ && !thawing_;
+    const bool is_asked = asked_at && *asked_at >= heard;
+    if (awake && is_asked && now >= *asked_at + (patience.dead_after - patience.ping_after)) {
+      co_await end("crashed", "its agent has not answered for " + std::to_string(patience.dead_after.count() / 1000) + " s", Deadline::max());
+      continue;
+    }
+    if (awake && !is_asked && now >= heard + patience.ping_after) {
+      asked_at = now;
+      link_->ping();
+      continue;
+    }
+    Deadline check_at = Deadline::max();
+    if (awake) check_at = is_asked ? *asked_at + (patience.dead_after - patience.ping_after) : heard + patience.ping_after;
     if (now >= expires) {
       co_await end("lifetime", "its lifetime was over", Deadline::max());
     } else if (now >= idle) {
@@ -303,7 +322,7 @@ Awaitable<void> Sandbox::watch_time() {
     } else if (now >= freeze_at) {
       co_await freeze();
     } else {
-      co_await changed_.wait_until(std::min({expires, idle, freeze_at}));
+      co_await changed_.wait_until(std::min({expires, idle, freeze_at, check_at}));
     }
   }
 }

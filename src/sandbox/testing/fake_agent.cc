@@ -49,6 +49,9 @@ Awaitable<void> FakeAgent::handle(Frame& frame) {
       for (auto& [id, execution] : executions) execution.channel = 0;
       co_await peer.write(channel::testing::hello_answer(frame.payload, hello_list()));
       break;
+    case Type::kPing:
+      co_await peer.send(0, Type::kPong, frame.payload);
+      break;
     case Type::kRequest:
       ++seen["request"];
       co_await peer.send(frame.channel, Type::kResponse, R"({"ok":true})");

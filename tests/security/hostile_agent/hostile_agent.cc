@@ -182,6 +182,7 @@ const std::map<std::string, std::function<void(uint32_t c)>> kAtCall{
 };
 
 void be_honest(const Frame& got) {
+  if (got.type == Type::kPing) write_all(frame(0, Type::kPong, got.payload));
   if (got.type == Type::kRequest) write_all(frame(got.channel, Type::kResponse, "{\"ok\":true}"));
   if (got.type == Type::kExec) write_all(started(got.channel) + exited(got.channel, "\"code\":0"));
   if (got.type == Type::kForget) write_all(frame(got.channel, Type::kGone, ""));

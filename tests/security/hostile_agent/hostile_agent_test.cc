@@ -48,7 +48,7 @@ Config impatient(const std::string& data_dir) {
   config.default_limits.memory_bytes = 256 << 20;
   config.default_limits.disk_bytes = 64 << 20;
   config.output_file_bytes = 4 << 20;
-  config.patience = {.exec_start = 1500ms, .exec_end_slack = 300ms, .exec_kill = 1500ms, .answer = 600ms, .long_answer = 600ms,
+  config.patience = {.exec_start = 800ms, .exec_end_slack = 300ms, .exec_kill = 1500ms, .answer = 600ms, .long_answer = 600ms,
                      .idle = 600ms, .adopt = 1500ms, .lost_note = 200ms};
   return config;
 }
