@@ -69,9 +69,14 @@ class HostileAgent : public ::testing::TestWithParam<Tier> {
     ManagerParts parts{.executor = loop_.executor(), .pool = &pool_, .store = store_.get(), .templates = templates_.get()};
     parts.runtimes.push_back(GetParam() == Tier::kContainer ? runtime::make_container_runtime(host_->config())
                                                             : runtime::make_gvisor_runtime(host_->config()));
+    runtime_ = parts.runtimes[0].get();
     parts.capabilities.push_back({GetParam(), {true, "", "", "", {}}});
     manager_ = Manager::create(config_, std::move(parts));
     ASSERT_TRUE(manager_->load().has_value());
+  }
+
+  void TearDown() override {
+    if (runtime_ != nullptr) runtime_->forget({.digest = std::string(64, 'b'), .image_path = ""});
   }
 
   SandboxService& service() { return *manager_; }
@@ -182,6 +187,7 @@ class HostileAgent : public ::testing::TestWithParam<Tier> {
   }
 
   std::unique_ptr<runtime::testing::Host> host_;
+  runtime::Runtime* runtime_ = nullptr;  // the manager's
   Config config_;
   std::unique_ptr<image::Templates> templates_;
   TestLoop loop_;
