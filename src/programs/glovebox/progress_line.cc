@@ -21,6 +21,12 @@ int percent(const image::Progress& progress) {
                           static_cast<double>(progress.total));
 }
 
+// What `done` and `total` count differs by phase: packages while apt works on them, else bytes.
+std::string amount(const image::Progress& progress, uint64_t n) {
+  const bool packages = progress.phase == "unpack" || progress.phase == "configure" || progress.phase == "resolve";
+  return packages ? std::to_string(n) : human_bytes(n);
+}
+
 // The first `columns` characters.
 std::string cut(const std::string& text, size_t columns) {
   std::string out = text;
@@ -32,11 +38,12 @@ std::string cut(const std::string& text, size_t columns) {
 
 std::string progress_text(const image::Progress& progress) {
   std::string out = printable(progress.phase);
-  if (progress.total > 0) {
-    out += "  " + std::to_string(percent(progress)) + "%  " + human_bytes(progress.done) + " of " +
-           human_bytes(progress.total);
-  } else if (progress.done > 0) {
-    out += "  " + human_bytes(progress.done);
+  // The last message counts steps, of which there is one.
+  if (progress.total > 1) {
+    out += "  " + std::to_string(percent(progress)) + "%  " + amount(progress, progress.done) + " of " +
+           amount(progress, progress.total);
+  } else if (progress.done > 1) {
+    out += "  " + amount(progress, progress.done);
   }
   if (progress.eta.count() > 0) out += "  about " + human_duration(progress.eta) + " left";
   if (!progress.message.empty()) out += "  " + printable(progress.message);

@@ -22,7 +22,9 @@ TEST(ProgressLine, SaysPhaseBytesShareAndTimeLeft) {
   EXPECT_EQ(progress_text({"download", 50 << 20, 200 << 20, std::chrono::seconds(90), "libc6"}),
             "download  25%  50.0 MiB of 200.0 MiB  about 1m30s left  libc6");
   EXPECT_EQ(progress_text({"unpack", 0, 0, {}, ""}), "unpack");
-  EXPECT_EQ(progress_text({"unpack", 2048, 0, {}, "a\033[2Jb"}), "unpack  2.0 KiB  a\\x1b[2Jb");
+  EXPECT_EQ(progress_text({"image", 2048, 0, {}, "a\033[2Jb"}), "image  2.0 KiB  a\\x1b[2Jb");
+  EXPECT_EQ(progress_text({"unpack", 113, 555, {}, ""}), "unpack  20%  113 of 555");
+  EXPECT_EQ(progress_text({"done", 1, 1, {}, "base"}), "done  base");
 }
 
 TEST(ProgressLine, WithoutATerminalIsALineForEachPhaseAndTenth) {
