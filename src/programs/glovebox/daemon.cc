@@ -236,6 +236,7 @@ Result<void> Daemon::run() {
   loop_.run();
   // Blocking work that is under way ends first, then what it uses.
   pool_.reset();
+  store_.reset();  // its thread answers onto the loop, which goes later
   runtime::leave_host(host_);
   log::info("daemon.stopped");
   return {};
