@@ -6,9 +6,11 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 
 import pytest
@@ -57,9 +59,14 @@ def glovebox():
 
 @pytest.fixture(scope="session")
 def attacker(glovebox):
+    """A copy where no weakening mounts anything over it: the build may be below /tmp."""
     if os.environ.get("GLOVEBOX_BIN") and not os.environ.get("GLOVEBOX_ATTACK_BIN"):
-        return str(pathlib.Path(glovebox).parents[1] / "attack/glovebox-attack")
-    return find_program("GLOVEBOX_ATTACK_BIN", "attack/glovebox-attack")
+        program = pathlib.Path(glovebox).parents[1] / "attack/glovebox-attack"
+    else:
+        program = find_program("GLOVEBOX_ATTACK_BIN", "attack/glovebox-attack")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        os.chmod(directory, 0o755)
+        yield shutil.copy(program, directory)
 
 
 @pytest.fixture(scope="session")
