@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "http/json.h"
 
 namespace glovebox::bench {
@@ -58,6 +59,23 @@ Async<void> Api::exec(std::string id, std::string_view program) {
   GB_CO_TRY(const auto text, co_await call("POST", path, std::move(body), 200));
   if (text.find("\"exit_code\":0,") != std::string::npos) co_return Result<void>();
   co_return fail(Code::kInternal, std::string(program) + " did not exit with 0: " + text);
+}
+
+Async<void> Api::start(std::string id, std::vector<std::string> argv) {
+  std::string words;
+  for (const auto& word : argv) {
+    if (!words.empty()) words += ',';
+    append_json_string(words, word);
+  }
+  std::string body = R"({"argv":[)" + words + "]}";
+  GB_CO_TRYV(co_await call("POST", "/v1/sandboxes/" + id + "/executions", std::move(body), 201));
+  co_return Result<void>();
+}
+
+Async<double> Api::cpu_ms(std::string id) {
+  GB_CO_TRY(const auto text, co_await get("/v1/sandboxes/" + id + "/stats"));
+  GB_CO_TRY(const auto answer, json::parse_object(text));
+  co_return answer.at("cpu_ms").to_number<double>();
 }
 
 Async<void> Api::upload(std::string id, std::string path, std::string_view piece, size_t bytes) {

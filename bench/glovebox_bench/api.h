@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/async.h"
 #include "http/client.h"
@@ -21,6 +22,9 @@ class Api {
   Async<void> kill(std::string id);
   // Runs argv to its end. kInternal unless it exits with 0.
   Async<void> exec(std::string id, std::string_view program);
+  // Starts argv and lets it run; its output stays with the daemon.
+  Async<void> start(std::string id, std::vector<std::string> argv);
+  Async<double> cpu_ms(std::string id);  // what the sandbox has used so far
   // Writes `bytes` times the same piece to a file; kCorrupt when the daemon says another size.
   Async<void> upload(std::string id, std::string path, std::string_view piece, size_t bytes);
   // Reads it back; kCorrupt when a byte differs.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// glovebox_bench URL KEY-FILE IMAGE WORK-DIR NO-OP-PROGRAM [--quick]: prints one JSON line per row.
-// bench/run starts it.
+// glovebox_bench DATA-DIR IMAGE WORK-DIR NO-OP-PROGRAM [--quick]: prints one JSON line per row.
+// bench/run starts it, when the daemon of that data directory listens.
 #include <sys/prctl.h>
 
 #include <boost/asio/io_context.hpp>
@@ -27,16 +27,27 @@ std::string read_all(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+Result<Target> read_target(const std::string& data_dir) {
+  GB_TRY(const auto daemon, json::parse_object(read_all(data_dir + "/daemon.json")));
+  json::Reader fields(daemon);
+  Target target;
+  GB_TRY(target.url, fields.string("url").required());
+  GB_TRY(const int64_t pid, fields.integer("pid", 2, INT32_MAX).required());
+  target.daemon = static_cast<pid_t>(pid);
+  target.key = read_all(data_dir + "/admin.key");
+  while (!target.key.empty() && target.key.back() == '\n') target.key.pop_back();
+  return target;
+}
+
 Result<Arguments> read_arguments(int argc, char** argv) {
-  if (argc < 6)
+  if (argc < 5)
     return fail(Code::kInvalidArgument,
-                "usage: glovebox_bench URL KEY-FILE IMAGE WORK-DIR NO-OP-PROGRAM [--quick]");
-  Arguments a{{argv[1], read_all(argv[2])},
-              {argv[4], argv[3]},
-              read_all(argv[5]),
-              argc > 6 && std::string(argv[6]) == "--quick"};
-  while (!a.target.key.empty() && a.target.key.back() == '\n') a.target.key.pop_back();
-  return a;
+                "usage: glovebox_bench DATA-DIR IMAGE WORK-DIR NO-OP-PROGRAM [--quick]");
+  GB_TRY(auto target, read_target(argv[1]));
+  return Arguments{std::move(target),
+                   {argv[3], argv[2]},
+                   read_all(argv[4]),
+                   argc > 5 && std::string(argv[5]) == "--quick"};
 }
 
 // What starting a process and asking the daemon cost at least here.

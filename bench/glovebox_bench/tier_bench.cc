@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tier_bench.h"
 
-#include <atomic>
 #include <mutex>
 #include <thread>
 
@@ -11,8 +10,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr const char* kPeerBox = "glovebox-bench-box";
-constexpr size_t kPeerWorkers =
-    4;  // engines at once in the peer's burst; the daemon's default is the same
 constexpr size_t kTheirExecsPerCaller = 6;
 constexpr auto kIdle = 600ms;  // longer than the daemon's default quiet time
 
@@ -54,8 +51,11 @@ Async<void> TierBench::run() {
   say(tier_ + ": lives of sandboxes");
   GB_CO_TRYV(co_await lives());
   say(tier_ + ": bursts");
-  GB_CO_TRYV(co_await bursts());
+  GB_CO_TRYV(co_await bursts(rounds_.bursts, rounds_.burst_size, false));
+  GB_CO_TRYV(co_await bursts(rounds_.crowds, rounds_.crowd_size, true));
 
+  // The server has closed the connection if the bursts took longer than it keeps an idle one.
+  GB_CO_TRY(api_, co_await Api::connect(target_.url, target_.key));
   GB_CO_TRY(const auto id, co_await api_->create(tier_));
   if (peer_ != nullptr) GB_CO_TRYV(peer_->create(kPeerBox));
   if (peer_ != nullptr) peer_->pause(kPeerBox);
@@ -65,6 +65,8 @@ Async<void> TierBench::run() {
   GB_CO_TRYV(co_await parallel_execs(id));
   say(tier_ + ": files");
   GB_CO_TRYV(co_await transfers(id));
+  say(tier_ + ": neighbours");
+  GB_CO_TRYV(co_await neighbours(id));
   if (peer_ != nullptr) peer_->go_on(kPeerBox);
   if (peer_ != nullptr) GB_CO_TRYV(peer_->remove(kPeerBox));
   GB_CO_TRYV(co_await api_->kill(id));
@@ -107,74 +109,6 @@ Async<void> TierBench::lives() {
   report("create → first exec of `true` done", "ms", first_exec, peer_ ? run + ", exec true" : "",
          their_first_exec);
   report("kill, everything removed", "ms", kill, peer_ ? peer_->remove_name() : "", their_kill);
-  co_return Result<void>();
-}
-
-// From the start of the burst to each sandbox's readiness. The connections are there before, each
-// caller has one.
-Async<Samples> TierBench::burst_of_ours(Samples* walls) {
-  GB_CO_TRY(const auto callers, co_await connect(rounds_.burst_size));
-  std::vector<std::string> ids(rounds_.burst_size);
-  Samples samples;
-  std::vector<std::function<Async<void>()>> creates, kills;
-  const auto start = Clock::now();
-  const auto create = [&](size_t i) -> Async<void> {
-    GB_CO_TRY(ids[i], co_await callers[i]->create(tier_));
-    samples.push_back(ms_since(start));
-    co_return Result<void>();
-  };
-  for (size_t i = 0; i < callers.size(); ++i) {
-    creates.emplace_back([&create, i] { return create(i); });
-    kills.emplace_back([&callers, &ids, i] { return callers[i]->kill(ids[i]); });
-  }
-  GB_CO_TRYV(co_await all(std::move(creates)));
-  walls->push_back(ms_since(start));
-  GB_CO_TRYV(co_await all(std::move(kills)));
-  co_return samples;
-}
-
-Result<Samples> TierBench::burst_of_theirs(Samples* walls) const {
-  Samples samples(rounds_.burst_size);
-  std::atomic<size_t> next = 0;
-  std::mutex mutex;
-  Result<void> result;
-  const auto id = [](size_t i) { return "glovebox-bench-burst-" + std::to_string(100 + i); };
-  const auto start = Clock::now();
-  const auto work = [&] {
-    for (size_t i = next++; i < samples.size(); i = next++) {
-      auto created = peer_->create(id(i));
-      samples[i] = ms_since(start);
-      peer_->pause(id(i));
-      const std::lock_guard lock(mutex);
-      if (!created && result) result = std::move(created);
-    }
-  };
-  std::vector<std::thread> workers;
-  for (size_t i = 0; i < kPeerWorkers; ++i) workers.emplace_back(work);
-  for (auto& worker : workers) worker.join();
-  walls->push_back(ms_since(start));
-  for (size_t i = 0; i < samples.size(); ++i) {
-    peer_->go_on(id(i));
-    auto removed = peer_->remove(id(i));
-    if (!removed && result) result = std::move(removed);
-  }
-  if (!result) return fail(std::move(result).error());
-  return samples;
-}
-
-Async<void> TierBench::bursts() {
-  Samples ours, theirs, walls, their_walls;
-  for (size_t i = 0; i < rounds_.bursts; ++i) {
-    GB_CO_TRY(const auto some, co_await burst_of_ours(&walls));
-    ours.insert(ours.end(), some.begin(), some.end());
-    if (peer_ == nullptr) continue;
-    GB_CO_TRY(const auto same, burst_of_theirs(&their_walls));
-    theirs.insert(theirs.end(), same.begin(), same.end());
-  }
-  const std::string size = std::to_string(rounds_.burst_size);
-  const std::string run = peer_ != nullptr ? peer_->create_name() + ", 4 at once" : "";
-  report("burst of " + size + " creates: each until ready", "ms", ours, run, theirs);
-  report("burst of " + size + " creates: all ready", "ms", walls, run, their_walls);
   co_return Result<void>();
 }
 

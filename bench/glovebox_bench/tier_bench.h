@@ -15,15 +15,46 @@ namespace glovebox::bench {
 // How often each thing is done; times that one tier of a full run takes are minutes, of a quick one
 // well below.
 struct Rounds {
-  size_t lives, execs, idle_execs, bursts, burst_size, parallel_rounds, small_files, large_files;
+  size_t lives, execs, idle_execs, bursts, burst_size, crowds, crowd_size;
+  size_t parallel_rounds, small_files, large_files, neighbour_rounds, neighbour_execs;
 };
-constexpr Rounds kFull{40, 400, 30, 3, 50, 5, 100, 5};
-constexpr Rounds kQuick{8, 60, 5, 1, 50, 2, 20, 2};
+constexpr Rounds kFull{.lives = 40,
+                       .execs = 400,
+                       .idle_execs = 30,
+                       .bursts = 3,
+                       .burst_size = 50,
+                       .crowds = 1,
+                       .crowd_size = 100,
+                       .parallel_rounds = 5,
+                       .small_files = 100,
+                       .large_files = 5,
+                       .neighbour_rounds = 4,
+                       .neighbour_execs = 100};
+constexpr Rounds kQuick{.lives = 8,
+                        .execs = 60,
+                        .idle_execs = 5,
+                        .bursts = 1,
+                        .burst_size = 50,
+                        .crowds = 1,
+                        .crowd_size = 20,
+                        .parallel_rounds = 2,
+                        .small_files = 20,
+                        .large_files = 2,
+                        .neighbour_rounds = 1,
+                        .neighbour_execs = 40};
 
 constexpr size_t kCallers = 8;
 
 struct Target {
   std::string url, key;
+  pid_t daemon = 0;
+};
+
+// What bursts of one side gave.
+struct Burst {
+  Samples each, walls;      // ms from the start of a burst: each sandbox's, the last one's
+  Samples held, available;  // MiB for one idle sandbox: of its processes, of the host
+  Samples daemon;           // MiB
 };
 
 // Measures one tier against one engine. Ours and the peer's take turns, so that what else the
@@ -48,9 +79,14 @@ class TierBench {
   Async<std::vector<ApiPtr>> connect(size_t count);
   // Create, first exec, kill; one at a time.
   Async<void> lives();
-  Async<void> bursts();
-  Async<Samples> burst_of_ours(Samples* walls);
-  Result<Samples> burst_of_theirs(Samples* walls) const;
+  // `count` bursts of `size`; with `weighs` also what the sandboxes cost while idle.
+  Async<void> bursts(size_t count, size_t size, bool weighs);
+  Async<void> burst_of_ours(size_t size, bool weighs, Burst* burst);
+  Result<void> burst_of_theirs(size_t size, bool weighs, Burst* burst) const;
+  Result<void> create_theirs(Clock::time_point start, Samples* each) const;
+  Async<void> weigh_ours(std::vector<std::string> ids, double before_mib, Burst* burst) const;
+  static void weigh(const std::vector<pid_t>& processes, size_t sandboxes, double before_mib,
+                    Burst* burst);
   // Into sandboxes that run.
   Async<void> execs(std::string id);
   Async<void> idle_execs(std::string id);
@@ -60,6 +96,11 @@ class TierBench {
   Async<void> transfer(std::string id, size_t bytes, size_t count);
   Result<void> their_upload(int source_fd) const;
   Result<void> their_download(size_t bytes) const;
+  // Into one sandbox while another one of the tier misbehaves.
+  Async<void> neighbours(std::string id);
+  Async<void> beside(std::string id, std::string name, Words argv);
+  Async<double> execs_beside(std::string id, std::string other, Samples* samples);
+  Async<void> some_execs(std::string id, Samples* samples);
 
   void report(std::string what, std::string unit, Samples ours, std::string peer, Samples theirs,
               std::string target = {}) const;
