@@ -72,8 +72,8 @@ class Exchange {
   BodyReader& body;
   ResponseWriter& response;
 
-  // True once the client has closed or reset the connection, or the server cut it. Looked at every
-  // 200 ms while a handler runs. A client that half-closes after its request counts as gone.
+  // True once the client has closed or reset the connection, or the server cut it: as of now. The two calls below
+  // are told within 200 ms. A client that half-closes after its request counts as gone.
   virtual bool client_gone() const = 0;
   // Calls `callback` on the loop when that happens (at once if it has); at most one, never after
   // the handler returned.

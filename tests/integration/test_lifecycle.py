@@ -10,7 +10,7 @@ import time
 import pytest
 
 import host
-from client import Api, check_error, eventually, raw_connection, raw_head, scaled
+from client import LONG, Api, check_error, eventually, raw_connection, raw_head, scaled
 
 
 def parse_time(text):
@@ -293,6 +293,37 @@ def test_capacity_is_a_typed_refusal(make_daemon, tier):  # C33
     again = api.create(runtime=tier)
     for name in made[1:] + [again.id]:
         api.call("DELETE", f"/v1/sandboxes/{name}")
+
+
+def test_a_crowd_at_the_limit_leaves_nothing_that_no_client_knows(make_daemon, tier):  # C33
+    crowd, places, leavers = (100, 60, 30) if tier == "container" or LONG else (30, 18, 9)
+    daemon = make_daemon(config=f"max_sandboxes = {places}\n")
+    api = daemon.admin
+    body = json.dumps({"runtime": tier, "limits": {"memory_mb": 64, "disk_mb": 64}, "lifetime_ms": 600_000}).encode()
+
+    def leave():
+        with raw_connection(api) as connection:
+            connection.sendall(raw_head(api, "POST", "/v1/sandboxes", len(body), ["Content-Type: application/json"]) + body)
+        return None  # gone before any sandbox can be ready
+
+    def stay():
+        return api.request("POST", "/v1/sandboxes", content=body)
+
+    with concurrent.futures.ThreadPoolExecutor(crowd) as pool:
+        calls = [pool.submit(leave if n % (crowd // leavers) == 0 and n // (crowd // leavers) < leavers else stay) for n in range(crowd)]
+        answers = [call.result() for call in calls]
+    stayed = [a for a in answers if a is not None]
+    made = sorted(a.json()["id"] for a in stayed if a.status_code == 201)
+    assert len(stayed) == crowd - leavers and 0 < len(made) <= places
+    for answer in stayed:
+        if answer.status_code != 201:
+            error = check_error(answer, 429, "capacity")
+            assert error["details"]["size"] == str(places)
+    eventually(lambda: sorted(daemon.live_ids()) == made, 60, "only sandboxes that a client knows are alive")
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: api.call("DELETE", f"/v1/sandboxes/{name}"), made))
+    again = api.create(runtime=tier)  # every place is free again
+    again.kill()
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/version", "/openapi.json"])

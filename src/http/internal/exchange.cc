@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/internal/exchange.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -270,6 +272,13 @@ Async<void> ServerResponse::switch_head(int status, const Headers& headers) {
   }
   state_ = State::kTakenOver;
   co_return co_await put(text, "\r\n");
+}
+
+bool ServerExchange::client_gone() const {
+  if (connection_.is_gone_) return true;
+  pollfd client{connection_.transport->fd(), POLLRDHUP, 0};
+  if (::poll(&client, 1, 0) > 0 && (client.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) connection_.mark_gone();
+  return connection_.is_gone_;
 }
 
 void ServerExchange::on_client_gone(std::function<void()> callback) {

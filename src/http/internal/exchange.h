@@ -78,7 +78,7 @@ class ServerExchange final : public Exchange {
  public:
   ServerExchange(ServerConnection& connection, Request r, ServerBody& b, ServerResponse& w)
       : Exchange(std::move(r), b, w), connection_(connection), writer_(w) {}
-  bool client_gone() const override { return connection_.is_gone_; }
+  bool client_gone() const override;
   void on_client_gone(std::function<void()> callback) override;
   Awaitable<bool> wait_client_gone(Deadline deadline) override;
   bool wants_websocket() const override;
