@@ -19,7 +19,7 @@ import urllib.parse
 import pytest
 
 import host
-from client import eventually, scaled
+from client import eventually, needs_true_memory, scaled
 from conftest import find_program, share_templates
 from terminal import Terminal
 
@@ -424,6 +424,7 @@ def test_cp_a_directory_to_standard_output_is_a_tar(cli, sandbox, tmp_path):
         assert {"sub", "sub/f"} <= names
 
 
+@needs_true_memory
 def test_cp_memory_does_not_grow_with_the_file(cli, sandbox, tmp_path):
     size = scaled(150, 1500) * MIB
     source = tmp_path / "large"

@@ -14,7 +14,7 @@ import zipfile
 import pytest
 
 import host
-from client import eventually, quote, raw_connection, raw_head, scaled
+from client import eventually, needs_true_memory, quote, raw_connection, raw_head, scaled
 
 MIB = 1 << 20
 
@@ -373,6 +373,7 @@ def pattern(total):
         yield n.to_bytes(8, "big") + block[8:]
 
 
+@needs_true_memory
 def test_large_files_stream(create, daemon):  # C23
     total = scaled(256, 5 * 1024) * MIB
     sandbox = create(limits={"disk_mb": scaled(1024, 12_000)})
