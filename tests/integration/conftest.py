@@ -78,6 +78,12 @@ class Daemon:
         except (FileNotFoundError, json.JSONDecodeError):
             return None
 
+    def end_sandboxes(self):
+        """What failed tests left: sandboxes outlive their daemon."""
+        if self.process and self.process.poll() is None:
+            for sandbox_id in self.live_ids():
+                self.admin.request("DELETE", f"/v1/sandboxes/{sandbox_id}")
+
     def stop(self):
         if self.process and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
@@ -133,6 +139,7 @@ def make_daemon(tmp_path_factory):
 
     yield make
     for daemon in started:
+        daemon.end_sandboxes()
         daemon.stop()
     for daemon in started:
         assert daemon.stopped_in_time, "the daemon did not stop within 30 s of SIGTERM"
