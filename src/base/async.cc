@@ -2,6 +2,7 @@
 #include "base/async.h"
 
 #include <fcntl.h>
+#include <poll.h>
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -70,9 +71,16 @@ Awaitable<bool> wait_readable(int fd, Deadline deadline) {
       wait->watched.cancel(ignored);
     });
   }
-  auto [ec] = co_await wait->watched.async_wait(asio::posix::stream_descriptor::wait_read, kTuple);
-  timer.cancel();
-  co_return !ec && !wait->timed_out;
+  while (true) {
+    auto [ec] = co_await wait->watched.async_wait(asio::posix::stream_descriptor::wait_read, kTuple);
+    // On a busy host this wait is seen to end although nothing can be read (some 1 in 100 for a pidfd). Believing it would
+    // end a living sandbox, so look.
+    pollfd state{wait->watched.native_handle(), POLLIN, 0};
+    const bool readable = !ec && ::poll(&state, 1, 0) > 0 && (state.revents & (POLLIN | POLLHUP | POLLERR)) != 0;
+    if (!ec && !readable && !wait->timed_out) continue;
+    timer.cancel();
+    co_return readable && !wait->timed_out;
+  }
 }
 
 struct Notifier::Impl {

@@ -380,7 +380,7 @@ Awaitable<void> Sandbox::finish(std::string reason, std::string message) {
   saved = co_await save(over);
   document_ = std::move(over);
   if (!saved) log::error("sandbox.not_recorded", {{"sandbox", info().id}, {"message", saved.error().message}});
-  log::info("sandbox.ended", {{"sandbox", info().id}, {"reason", reason}});
+  log::info("sandbox.ended", {{"sandbox", info().id}, {"reason", reason}, {"message", message}});
   if (context_.on_ended) context_.on_ended(*this);
   changed_.notify();
 }

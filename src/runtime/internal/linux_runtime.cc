@@ -225,6 +225,17 @@ Result<UniqueFd> LinuxRuntime::death_fd(const Record& record) {
 
 // SIGKILL from the kernel's memory limit and from a person look the same but for the group's
 // counter of such kills.
+namespace {
+
+// For people, when the engine said nothing itself.
+std::string describe(std::optional<int> status) {
+  if (!status) return "its first process is gone";
+  if (WIFSIGNALED(*status)) return "its first process died of signal " + std::to_string(WTERMSIG(*status));
+  return "its first process exited with status " + std::to_string(WEXITSTATUS(*status));
+}
+
+}  // namespace
+
 Death LinuxRuntime::death(const Record& record) {
   Death death;
   auto process = process_of(record);
@@ -235,6 +246,7 @@ Death LinuxRuntime::death(const Record& record) {
     if (group) oom_kills = group->oom_kills;
   }
   death.message = engine_log(record);
+  if (death.message.empty()) death.message = describe(death.wait_status);
   if (!death.wait_status) {
     death.reason = oom_kills > 0 ? EndReason::kOom : EndReason::kCrashed;
     return death;
