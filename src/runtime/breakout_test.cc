@@ -137,7 +137,7 @@ TEST_P(BreakoutTest, DescriptorsLeadNowhere) {
         << fd;  // the listing's own descriptor may show
   }
   EXPECT_THAT(inside("list /proc/1/root"), HasSubstr("etc"));
-  EXPECT_THAT(inside("list /proc/1/root/.."), Not(HasSubstr("work")));
+  EXPECT_EQ(inside("list /proc/1/root/.."), inside("list /"));
   EXPECT_EQ(inside("read /proc/1/root/../../../../etc/passwd"), inside("read /etc/passwd"));
 }
 
