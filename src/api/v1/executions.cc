@@ -137,10 +137,6 @@ class SlowAnswer {
   bool begun_ = false;
 };
 
-void put_output(bj::object& out, std::string_view name, const std::string& bytes) {
-  put_bytes(out, name, bytes);
-}
-
 // Both streams, each up to kMaxReturned; tells whether that was all that is kept.
 struct Collected {
   std::string streams[2];
@@ -167,8 +163,8 @@ Async<void> run_and_wait(Call& call, ExecutionPtr execution) {
   GB_CO_TRYV(co_await answer.wait(execution, Deadline::max()));
   GB_CO_TRY(const auto output, co_await collect(execution));
   auto out = view(execution->info());
-  put_output(out, "stdout", output.streams[0]);
-  put_output(out, "stderr", output.streams[1]);
+  put_bytes(out, "stdout", output.streams[0]);
+  put_bytes(out, "stderr", output.streams[1]);
   if (!output.is_all) out["output"].as_object()["truncated"] = true;
   co_return co_await answer.send(json::to_text(out));
 }
