@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <boost/asio/io_context.hpp>
 #include <deque>
 
 #include "base/random.h"
+#include "base/test_loop.h"
 
 namespace glovebox::sandbox {
 namespace {
@@ -43,12 +43,7 @@ class GzipTest : public testing::Test {
  protected:
   template <class T>
   Result<T> run(Async<T> work) {
-    std::optional<Result<T>> result;
-    auto task = [](Async<T> w, std::optional<Result<T>>& out) -> Awaitable<void> { out = co_await std::move(w); };
-    spawn(loop_.get_executor(), "test", task(std::move(work), result));
-    loop_.restart();
-    loop_.run();
-    return std::move(*result);
+    return loop_.run(std::move(work));
   }
   std::string compress(const std::string& bytes) {
     auto source = gzip_source(pool_, std::make_unique<Pieces>(std::deque<std::string>{bytes}));
@@ -66,7 +61,7 @@ class GzipTest : public testing::Test {
     GB_TRYV(run(sink->finish()));
     return out;
   }
-  boost::asio::io_context loop_;
+  TestLoop loop_;
   BlockingPool pool_{1};
 };
 

@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <boost/asio/io_context.hpp>
 #include <filesystem>
 
 #include "base/random.h"
+#include "base/test_loop.h"
 #include "store/sqlite.h"
 
 namespace glovebox::store {
@@ -21,16 +21,11 @@ class StoreTest : public testing::Test {
 
   template <class T>
   Result<T> run(Async<T> work) {
-    std::optional<Result<T>> result;
-    auto task = [](Async<T> w, std::optional<Result<T>>& out) -> Awaitable<void> { out = co_await std::move(w); };
-    spawn(loop_.get_executor(), "test", task(std::move(work), result));
-    loop_.restart();
-    loop_.run();
-    return std::move(*result);
+    return loop_.run(std::move(work));
   }
 
   std::string directory_ = "/tmp/gb-store-" + random_name(8);
-  boost::asio::io_context loop_;
+  TestLoop loop_;
 };
 
 TEST_F(StoreTest, KeepsRowsAcrossReopening) {

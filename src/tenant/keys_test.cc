@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <boost/asio/io_context.hpp>
 #include <filesystem>
 #include <fstream>
 
 #include "base/random.h"
+#include "base/test_loop.h"
 
 namespace glovebox::tenant {
 namespace {
@@ -22,12 +22,7 @@ class KeysTest : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(directory_); }
   template <class T>
   Result<T> run(Async<T> work) {
-    std::optional<Result<T>> result;
-    auto task = [](Async<T> w, std::optional<Result<T>>& out) -> Awaitable<void> { out = co_await std::move(w); };
-    spawn(loop_.get_executor(), "test", task(std::move(work), result));
-    loop_.restart();
-    loop_.run();
-    return std::move(*result);
+    return loop_.run(std::move(work));
   }
   std::string file() const { return directory_ + "/admin.key"; }
   std::string secret_in_file() const {
@@ -38,7 +33,7 @@ class KeysTest : public testing::Test {
   }
 
   std::string directory_ = "/tmp/gb-keys-" + random_name(8);
-  boost::asio::io_context loop_;
+  TestLoop loop_;
   std::unique_ptr<store::Store> store_;
 };
 
