@@ -5,7 +5,8 @@ set(GLOVEBOX_LAYERS
   "base"
   "sys http store audit metrics"
   "channel"
-  "policy image network runtime"
+  "policy"
+  "image network egress registry runtime"
   "tenant sandbox"
   "api"
   "programs")
