@@ -56,16 +56,29 @@ def check_error(response, status, code):
     return error
 
 
+class InPlace(httpx.HTTPTransport):
+    """Opens its connections within `place`, a context manager: a network namespace of the test's."""
+
+    def __init__(self, place, **options):
+        super().__init__(**options)
+        self.place = place
+
+    def handle_request(self, request):
+        with self.place:
+            return super().handle_request(request)
+
+
 class Api:
     """One key's view of a daemon."""
 
-    def __init__(self, url, key, timeout=120.0):
+    def __init__(self, url, key, timeout=120.0, place=None):
         self.url = url
         self.key = key
         self.seen_ids = set()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         limits = httpx.Limits(max_connections=200, max_keepalive_connections=50)
-        self.http = httpx.Client(base_url=url, headers=headers, timeout=timeout, limits=limits)
+        transport = InPlace(place, limits=limits) if place else None
+        self.http = httpx.Client(base_url=url, headers=headers, timeout=timeout, limits=limits, transport=transport)
 
     def request(self, method, path, **options):
         return self.http.request(method, path, **options)

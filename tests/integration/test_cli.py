@@ -20,7 +20,7 @@ import pytest
 
 import host
 from client import eventually, needs_true_memory, scaled
-from conftest import find_program, share_templates
+from daemon import find_program, share_templates
 from terminal import Terminal
 
 MIB = 1 << 20

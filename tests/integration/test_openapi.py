@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
-from conftest import ROOT, find_program
+from daemon import ROOT, find_program
 
 METHODS = {"get", "put", "post", "delete", "patch"}
 NATIVE = re.compile(r"^/(v1(/|$)|healthz$|readyz$|version$|openapi\.json$|metrics$)")
