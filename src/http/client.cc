@@ -12,7 +12,7 @@
 
 #include "base/text.h"
 #include "http/internal/listener.h"
-#include "http/internal/parser.h"
+#include "http/framing.h"
 #include "http/internal/transport.h"
 #include "http/internal/websocket.h"
 
@@ -145,7 +145,7 @@ class ConnectionImpl final : public Connection {
   std::string host_;
   ClientOptions options_;
   internal::InputBuffer buffer_;
-  std::unique_ptr<internal::BodyDecoder> decoder_;
+  std::unique_ptr<BodyDecoder> decoder_;
   State state_ = State::kReady;
   bool is_chunked_ = false, is_head_ = false, upload_failed_ = false, upload_complete_ = false;
   uint64_t remaining_ = 0;  // of the request's body
@@ -171,7 +171,7 @@ Async<void> ConnectionImpl::start(std::string_view method, std::string_view targ
     co_return fail(Code::kInvalidArgument, "method or target holds blanks or control characters");
   if (!find_header(headers, "Host")) head += "Host: " + host_ + "\r\n";
   for (const auto& [name, value] : headers) {
-    if (!internal::is_valid_header(name, value))
+    if (!is_valid_header(name, value))
       co_return fail(Code::kInvalidArgument, "invalid header " + name);
     head += name + ": " + value + "\r\n";
   }
@@ -224,8 +224,8 @@ Async<size_t> ConnectionImpl::fill(size_t size) {
 
 // Reads one head. Its bytes are consumed.
 Async<ResponseHead> ConnectionImpl::read_head() {
-  internal::HeadScanner scanner(
-      internal::HeadLimits{options_.max_header_bytes, options_.max_header_bytes, 256});
+  HeadScanner scanner(
+      HeadLimits{options_.max_header_bytes, options_.max_header_bytes, 256});
   for (;;) {
     const auto length = scanner.scan(buffer_.view());
     if (!length)
@@ -233,7 +233,7 @@ Async<ResponseHead> ConnectionImpl::read_head() {
     if (*length > 0) {
       ResponseHead head;
       GB_CO_TRY(decoder_,
-                internal::parse_response_head(buffer_.view().substr(0, *length), is_head_, head));
+                parse_response_head(buffer_.view().substr(0, *length), is_head_, head));
       buffer_.consume(*length);
       co_return head;
     }
@@ -416,7 +416,7 @@ Async<Response> Connection::request(std::string_view method, std::string_view ta
 Async<std::unique_ptr<WebSocket>> connect_websocket(Url url, Headers headers,
                                                     WebSocketOptions options) {
   for (const auto& [name, value] : headers) {
-    if (!internal::is_valid_header(name, value))
+    if (!is_valid_header(name, value))
       co_return fail(Code::kInvalidArgument, "invalid header " + name);
   }
   GB_CO_TRY(auto socket, co_await open_socket(url, options.handshake_timeout));

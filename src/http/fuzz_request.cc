@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "http/internal/parser.h"
+#include "http/framing.h"
 #include "http/json.h"
 
 namespace {

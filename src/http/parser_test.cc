@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "http/internal/parser.h"
+#include "http/framing.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/async.h"
-#include "http/internal/parser.h"
+#include "http/framing.h"
 #include "http/internal/transport.h"
 #include "http/server.h"
 

@@ -9,8 +9,8 @@
 #include "http/client.h"
 #include "http/message.h"
 
-// HTTP/1.1 framing without I/O. Everything here reads bytes of a peer that may be hostile.
-namespace glovebox::http::internal {
+// HTTP/1.1 framing without I/O, for programs that relay messages. Everything here reads bytes of a peer that may be hostile.
+namespace glovebox::http {
 
 // Why a message is not taken, and the status that says so.
 struct Refusal {
@@ -67,4 +67,4 @@ Result<std::unique_ptr<BodyDecoder>> parse_response_head(std::string_view head, 
 // A header name that is a token, and a value without control characters.
 bool is_valid_header(std::string_view name, std::string_view value);
 
-}  // namespace glovebox::http::internal
+}  // namespace glovebox::http

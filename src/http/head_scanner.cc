@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "http/internal/parser.h"
+#include "http/framing.h"
 
-namespace glovebox::http::internal {
+namespace glovebox::http {
 namespace {
 
 tl::unexpected<Refusal> refuse(int status, Code code, std::string message) {
@@ -84,4 +84,4 @@ bool is_valid_header(std::string_view name, std::string_view value) {
          std::none_of(value.begin(), value.end(), is_bad);
 }
 
-}  // namespace glovebox::http::internal
+}  // namespace glovebox::http

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "http/internal/parser.h"
+#include "http/framing.h"
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 
-namespace glovebox::http::internal {
+namespace glovebox::http {
 namespace beast = boost::beast;
 namespace {
 
@@ -257,4 +257,4 @@ Result<std::unique_ptr<BodyDecoder>> parse_response_head(std::string_view head, 
   return decoder;
 }
 
-}  // namespace glovebox::http::internal
+}  // namespace glovebox::http
