@@ -58,15 +58,11 @@ class Decoder final : public beast::http::basic_parser<IsRequest>, public BodyDe
     if (is_before_chunks_ && this->chunked() && in.size() < kLastChunk.size()) return 0;
     out_ = &out;
     room_ = room;
-    error_code ec;
-    const size_t used = this->put(boost::asio::const_buffer(in.data(), in.size()), ec);
+    size_t used = 0;
+    Result<bool> goes_on = true;
+    while (goes_on && *goes_on && used < in.size()) goes_on = decode_some(in.substr(used), &used);
     out_ = nullptr;
-    if (!ec || ec == beast::http::error::need_buffer) return used;
-    if (ec != beast::http::error::need_more)
-      return fail(Code::kInvalidArgument, "broken body: " + ec.message());
-    if (in.size() - used > kMaxChunkHeaderBytes) {
-      return fail(Code::kInvalidArgument, "broken body: a chunk header or trailer is too long");
-    }
+    if (!goes_on) return fail(goes_on.error());
     return used;
   }
 
@@ -81,6 +77,21 @@ class Decoder final : public beast::http::basic_parser<IsRequest>, public BodyDe
   bool keep_alive() const override { return beast::http::basic_parser<IsRequest>::keep_alive(); }
 
  private:
+  // Adds what was consumed to *used; false when nothing more can be done with `in` now.
+  Result<bool> decode_some(std::string_view in, size_t* used) {
+    // A window, so that what is refused does not depend on how much has arrived.
+    if (this->chunked()) in = in.substr(0, kMaxChunkHeaderBytes);
+    error_code ec;
+    const size_t n = this->put(boost::asio::const_buffer(in.data(), in.size()), ec);
+    *used += n;
+    if (ec == beast::http::error::need_buffer) return false;
+    if (ec && ec != beast::http::error::need_more)
+      return fail(Code::kInvalidArgument, "broken body: " + ec.message());
+    if (n == 0 && in.size() == kMaxChunkHeaderBytes)
+      return fail(Code::kInvalidArgument, "broken body: a chunk header or trailer is too long");
+    return n > 0 && !this->is_done();
+  }
+
   void on_request_impl(beast::http::verb, string_view method, string_view target, int version,
                        error_code&) override {
     line_->method = str(method);
