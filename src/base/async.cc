@@ -73,8 +73,8 @@ Awaitable<bool> wait_readable(int fd, Deadline deadline) {
   }
   while (true) {
     auto [ec] = co_await wait->watched.async_wait(asio::posix::stream_descriptor::wait_read, kTuple);
-    // On a busy host this wait was seen to end for a pidfd whose process lived; why is not known. Believing it would end a
-    // living sandbox, so look.
+    // The reactor may say so of a descriptor that had an event pending when it was closed, and whose bookkeeping is ours now
+    // (async_test.cc). Believing it would end a living sandbox, so look.
     pollfd state{wait->watched.native_handle(), POLLIN, 0};
     const bool readable = !ec && ::poll(&state, 1, 0) > 0 && (state.revents & (POLLIN | POLLHUP | POLLERR)) != 0;
     if (!ec && !readable && !wait->timed_out) continue;
