@@ -53,6 +53,9 @@ class ResponseWriter {
   // one that looks whole.
   virtual void abort() = 0;
   virtual bool head_sent() const = 0;
+  // The reason phrase of the status line, instead of the standard one: some clients (pip) show their user that and nothing of
+  // the body. Before the head is sent. Control characters and what is not ASCII become '?'; longer than 300 bytes is cut.
+  virtual void set_reason(std::string_view phrase) = 0;
 
   // send() with error_body(error) and the status of its code (or `status`, when it is not 0). Adds
   // Retry-After where the code's advice speaks of it: details["retry_after"] in seconds, else 1.

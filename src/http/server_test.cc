@@ -58,6 +58,19 @@ TEST(Server, AnswersAndKeepsTheConnection) {
   EXPECT_EQ(server.connections(), 1u);
 }
 
+TEST(Server, AReasonOfTheHandlersOwnStaysOneLine) {
+  TestServer server([](Exchange& exchange) -> Awaitable<void> {
+    const bool is_first = exchange.request.path == "/first";
+    if (is_first) exchange.response.set_reason("not\r\nX-Evil: 1 \xC3\xA9 here");
+    co_await exchange.response.send(403, {}, "no");
+  });
+  Raw raw(server.port());
+  raw.send(get("/first"));
+  EXPECT_TRUE(raw.read_response().starts_with("HTTP/1.1 403 not??X-Evil: 1 ?? here\r\nDate"));
+  raw.send(get("/second"));
+  EXPECT_TRUE(raw.read_response().starts_with("HTTP/1.1 403 Forbidden\r\n"));
+}
+
 TEST(Server, AnswersPipelinedRequestsInOrder) {
   Echo echo;
   TestServer server(echo.handler());

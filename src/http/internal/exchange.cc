@@ -27,8 +27,10 @@ void append_header(std::string& out, std::string_view name, std::string_view val
   out += "\r\n";
 }
 
-std::string status_line(int status) {
-  return "HTTP/1.1 " + std::to_string(status) + " " + std::string(reason_phrase(status)) + "\r\n";
+constexpr size_t kMaxReasonBytes = 300;
+
+std::string status_line(int status, std::string_view reason = {}) {
+  return "HTTP/1.1 " + std::to_string(status) + " " + std::string(reason.empty() ? reason_phrase(status) : reason) + "\r\n";
 }
 
 tl::unexpected<Error> misuse(std::string what) {
@@ -151,7 +153,7 @@ ServerResponse::ServerResponse(ServerConnection& connection, ServerBody& body,
 Result<std::string> ServerResponse::head(int status, const Headers& headers,
                                          std::string_view framing, bool is_whole) {
   if (state_ != State::kFresh) return misuse("a head was sent already");
-  std::string out = status_line(status);
+  std::string out = status_line(status, reason_);
   bool has_date = false;
   for (const auto& [name, value] : headers) {
     if (!is_valid_header(name, value)) return misuse("invalid header " + name);
@@ -246,6 +248,11 @@ Async<void> ServerResponse::end() {
   state_ = State::kComplete;
   if (framing_ == Framing::kChunked) co_return co_await put("0\r\n\r\n");
   co_return Result<void>();
+}
+
+void ServerResponse::set_reason(std::string_view phrase) {
+  reason_ = phrase.substr(0, kMaxReasonBytes);
+  std::replace_if(reason_.begin(), reason_.end(), [](char c) { return c < 0x20 || c > 0x7E; }, '?');
 }
 
 void ServerResponse::abort() {

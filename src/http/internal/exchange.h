@@ -47,6 +47,7 @@ class ServerResponse final : public ResponseWriter {
   Async<void> end() override;
   void abort() override;
   bool head_sent() const override { return state_ != State::kFresh; }
+  void set_reason(std::string_view phrase) override;
 
   bool is_complete() const { return state_ == State::kComplete; }
   bool keep_alive() const { return keep_alive_; }
@@ -72,6 +73,7 @@ class ServerResponse final : public ResponseWriter {
   bool discards_ = false;   // the answer to HEAD: the body is counted, not sent
   const bool is_head_, is_http10_;
   bool keep_alive_;
+  std::string reason_;  // empty: the standard phrase
 };
 
 class ServerExchange final : public Exchange {
