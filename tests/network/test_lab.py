@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lab itself works: what the other tests call silence would be seen if it were not."""
+
+import socket
+import ssl
+import struct
+
+import pytest
+
+import names
+import wire
+from lab import ALLOWED, ALLOWED6, ATTACKER, ATTACKER6, HOST, RESOLVER, SECOND
+
+SPECIAL = ["10.9.0.9", "192.168.7.7", "172.16.5.5", "100.64.0.1", "169.254.169.254", "169.254.170.2", "168.63.129.16", "8.8.8.8", "198.18.0.1",
+           "240.0.0.1", "192.0.0.192", "203.0.113.5"]
+
+
+def datagram(namespace, address, port, data=b"control"):
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with namespace, socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(3)
+        sock.sendto(data, (address, port))
+        return sock.recvfrom(65536)
+
+
+def connect(namespace, address, port):
+    with namespace:
+        return socket.create_connection((address, port), timeout=3)
+
+
+def resolve(lab, name, kind="A", over_tcp=False):
+    message = names.query(name, kind)
+    if not over_tcp:
+        return datagram(lab.host, RESOLVER, 53, message)[0]
+    with connect(lab.host, RESOLVER, 53) as sock:
+        sock.sendall(struct.pack("!H", len(message)) + message)
+        return sock.recv(65536)[2:]
+
+
+@pytest.mark.parametrize("address", [ATTACKER, ATTACKER6, "2001:4860:4860::8888", "fd00:ec2::254", *SPECIAL])
+def test_attacker_sees_what_the_host_sends_to_any_address(lab, address):
+    with lab.watch() as seen:
+        assert datagram(lab.host, address, 9999)[1][0] == address
+        with connect(lab.host, address, 443):
+            pass
+    assert {(f.dst, f.protocol) for f in seen.at_attacker} >= {(address, wire.UDP), (address, wire.TCP)}
+    assert {(address, 9999), (address, 443)} <= seen.destinations
+    assert {(v.address, v.port) for v in seen.attacker_visits} >= {(address, 9999)}
+    with pytest.raises(AssertionError):
+        seen.assert_silent()
+    with pytest.raises(AssertionError):
+        seen.assert_only({(address, 443), (address, 9999)})  # listed or not: the attacker saw it
+
+
+def test_attacker_sees_icmp_and_odd_protocols(lab):
+    with lab.watch() as seen, lab.host:
+        for protocol, packet in ((wire.ICMP, wire.icmp(8, b"payload")), (wire.SCTP, b"\0\x50\0\x50" + b"\0" * 8), (47, b"\0" * 8)):
+            with socket.socket(socket.AF_INET, socket.SOCK_RAW, protocol) as sock:
+                sock.sendto(packet, ("10.9.0.9", 0))
+    assert {f.protocol for f in seen.at_attacker if f.dst == "10.9.0.9"} == {wire.ICMP, wire.SCTP, 47}
+
+
+def test_a_container_beside_the_daemon_would_get_out(lab):
+    """The host forwards and masquerades: what keeps sandboxes in is not the lab."""
+    from netns import Namespace
+    space = Namespace.new("beside")
+    try:
+        lab.host.ip(f"link add beside type veth peer name eth0 netns {space.path}", "address add 172.31.0.1/30 dev beside", "link set beside up")
+        space.ip("address add 172.31.0.2/30 dev eth0", "link set eth0 up", "route add default via 172.31.0.1")
+        with lab.watch() as seen:
+            datagram(space, ATTACKER, 9999, b"from beside")
+        assert [f.src for f in seen.at_attacker if f.payload == b"from beside"] == [HOST]
+    finally:
+        lab.host.run("ip", "link", "delete", "beside", check=False)
+        space.close()
+
+
+def test_services_of_the_host_see_who_comes(lab):
+    with lab.watch() as seen:
+        for address in ("127.0.0.1", HOST):
+            with connect(lab.host, address, 80) as sock:
+                sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                assert b'"site": "host"' in sock.recv(65536)
+    assert {(v.address, v.port) for v in seen.host_visits} == {("127.0.0.1", 80), (HOST, 80)}
+    assert {f.dst for f in seen.to_host} == {"127.0.0.1", HOST}
+    assert not seen.left
+    with pytest.raises(AssertionError):
+        seen.assert_silent()
+
+
+@pytest.mark.parametrize("address", [ALLOWED, SECOND, ALLOWED6])
+def test_allowed_host_answers_on_all_its_ports(lab, address):
+    with lab.watch() as seen:
+        for port in lab.site.ECHO:
+            with connect(lab.host, address, port) as sock:
+                assert sock.recv(100) == b"220 allowed\r\n"
+        for port in lab.site.UDP:
+            assert datagram(lab.host, address, port)[0] == b"control"
+    assert {v.port for v in seen.visits} == set(lab.site.ECHO + lab.site.UDP)
+    seen.assert_only({(address, port) for port in lab.site.ECHO + lab.site.UDP})
+
+
+@pytest.mark.parametrize("site, address, name", [("allowed", ALLOWED, "allowed.test"), ("attacker", ATTACKER, "evil.test"),
+                                                 ("attacker", "8.8.8.8", "deep.evil.test")])
+def test_tls_servers_have_certificates_that_hold_and_note_the_name(lab, site, address, name):
+    context = ssl.create_default_context(cafile=lab.authority.certificate)
+    with lab.watch() as seen, connect(lab.host, address, 443) as plain, context.wrap_socket(plain, server_hostname=name) as sock:
+        sock.sendall(b"GET /hello HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % name.encode())
+        assert f'"site": "{site}"'.encode() in sock.recv(65536)
+    visit = (seen.visits + seen.attacker_visits)[0]
+    assert (visit.address, visit.port, visit.sni) == (address, 443, name)
+    assert visit.requests[0][:2] == ("GET", "/hello")
+
+
+def test_resolver_answers_and_writes_down(lab):
+    with lab.watch() as seen:
+        for over_tcp in (False, True):
+            assert socket.inet_aton(ALLOWED) in resolve(lab, "allowed.test", over_tcp=over_tcp)
+        assert socket.inet_aton(ATTACKER) in resolve(lab, "some.data.evil.test")
+        assert resolve(lab, "nothing.test")[3] & 15 == names.NXDOMAIN
+    assert [(q.name, q.kind, q.over_tcp) for q in seen.queries] == [
+        ("allowed.test", 1, False), ("allowed.test", 1, True), ("some.data.evil.test", 1, False), ("nothing.test", 1, False)]
+    with pytest.raises(AssertionError):
+        seen.assert_silent()
+    with pytest.raises(AssertionError):
+        seen.assert_only(names={"allowed.test"})
+    with pytest.raises(AssertionError):
+        seen.assert_secret_stayed(b"SOME")
+
+
+def test_resolver_follows_its_script(lab):
+    lab.names.cycle("turns.hostile.test", [("A", ALLOWED)], [("A", "127.0.0.1")])
+    answers = [resolve(lab, "turns.hostile.test") for _ in range(4)]
+    assert [socket.inet_aton("127.0.0.1") in answer for answer in answers] == [False, True, False, True]
+    lab.names.script("once.hostile.test", names.Answer(rcode=names.SERVFAIL), names.Answer([("CNAME", "internal.test")]))
+    assert resolve(lab, "once.hostile.test")[3] & 15 == names.SERVFAIL
+    assert all(names.encode_name("internal.test") in resolve(lab, "once.hostile.test") for _ in range(2))
+    lab.names.script("big.hostile.test", names.Answer([("A", f"45.10.0.{n}") for n in range(256)], truncated=True))
+    assert resolve(lab, "big.hostile.test")[2] & 2
+    assert len(resolve(lab, "big.hostile.test", over_tcp=True)) > 4000
+    lab.names.script("silent.hostile.test", names.Answer(silent=True))
+    with pytest.raises(TimeoutError):
+        resolve(lab, "silent.hostile.test")
+
+
+def test_frames_made_by_hand_are_seen_as_they_are(lab):
+    injector = wire.Injector(lab.host, "eth0")
+    gateway = lab.host.run("ip", "neigh", "show", "45.0.0.1").split()[4]
+    put = lambda packet, **more: injector.send(wire.ethernet(gateway, injector.mac, packet, **more))
+    with lab.watch() as seen:
+        put(wire.ipv4("45.0.0.77", ATTACKER, wire.TCP, wire.tcp("45.0.0.77", ATTACKER, 4000, 443)))
+        put(wire.ipv4(HOST, ATTACKER, wire.UDP, wire.udp(HOST, ATTACKER, 4000, 9999, b"options"), options=b"\x07\x07\x04\0\0\0\0"))
+        put(wire.ipv4(HOST, ATTACKER, wire.UDP, wire.udp(HOST, ATTACKER, 4001, 9999, b"f" * 24)[:16], fragment=0x2000))
+        put(wire.ipv6(HOST6 := "2a00:45::2", ATTACKER6, wire.ICMPV6, wire.icmpv6(HOST6, ATTACKER6, 128, b"\0\1\0\1ping")), ethertype=wire.ETH_IPV6)
+        injector.send(wire.ethernet(gateway, injector.mac, wire.ipv4(HOST, ATTACKER, 253, b"tagged"), vlans=[5]))
+    injector.close()
+    assert any(f.src == "45.0.0.77" and f.flags == wire.SYN for f in seen.at_attacker)
+    assert any(v.data == b"options" for v in seen.attacker_visits)
+    assert any(f.sport == 4001 for f in seen.at_attacker)
+    assert any(f.protocol == wire.ICMPV6 for f in seen.at_attacker)
+    assert any(f.protocol == 253 for f in seen.left)
