@@ -1,116 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the real daemon once and gives each test fresh sandboxes on each usable tier.
+"""Starts the real daemon once and gives each test fresh sandboxes on each usable tier: see fixtures.py."""
 
-GLOVEBOX_BIN            the program (default: build/release or build/dev)
-GLOVEBOX_TEST_DATA_DIR  a data directory with a built `base` template (default: /var/lib/glovebox)
-GLOVEBOX_TIERS          comma-separated tiers to test (default: all; one that does not work here is skipped)
-GLOVEBOX_LONG=1         full sizes
-"""
-
-import collections
 import os
 import time
 
 import pytest
 
-import host
-from client import LONG, eventually
-from daemon import Daemon, share_templates
-
-ALL_TIERS = ["container", "gvisor", "microvm"]
-TIERS = [t for t in os.environ.get("GLOVEBOX_TIERS", "").split(",") if t] or ALL_TIERS
-
-
-def pytest_generate_tests(metafunc):
-    if "tier" in metafunc.fixturenames:
-        metafunc.parametrize("tier", TIERS, indirect=True)
-
-
-def pytest_collection_modifyitems(items):
-    if not LONG:
-        skip = pytest.mark.skip(reason="minutes long: set GLOVEBOX_LONG=1")
-        for item in items:
-            if item.get_closest_marker("long"):
-                item.add_marker(skip)
-
-
-@pytest.fixture(scope="session")
-def make_daemon(tmp_path_factory):
-    """Starts daemons; all are stopped at the end and must leave the host as it was. `config` becomes their config.toml."""
-    started = []
-
-    def make(*options, config=""):
-        data_dir = tmp_path_factory.mktemp("data")
-        share_templates(data_dir)
-        (data_dir / "config.toml").write_text(config)
-        daemon = Daemon(data_dir, *options)
-        started.append(daemon)
-        return daemon.start()
-
-    yield make
-    for daemon in started:
-        daemon.end_sandboxes()
-        daemon.stop()
-    for daemon in started:
-        assert daemon.stopped_in_time, "the daemon did not stop within 30 s of SIGTERM"
-        words = [str(daemon.data_dir)]
-        left = lambda: host.command_lines(words) + host.loop_devices(words) + host.mounts("self", words)
-        eventually(lambda: not left(), 5, f"a stopped daemon without sandboxes leaves nothing: {left()}")
-
-
-@pytest.fixture(scope="session")
-def daemon(make_daemon):
-    """The daemon of the session. At the end, with every sandbox ended, the host holds what it held after the start."""
-    daemon = make_daemon()
-    at_start = collections.Counter(host.descendants(daemon.pid).values())
-    yield daemon
-    eventually(lambda: not daemon.live_ids(), 20, "every sandbox of the session has ended")
-    ids = daemon.sandbox_ids()
-    eventually(lambda: not host.leftovers(daemon.pid, daemon.data_dir, ids), 5,
-               f"ended sandboxes leave nothing: {host.leftovers(daemon.pid, daemon.data_dir, ids)}")
-    eventually(lambda: not collections.Counter(host.descendants(daemon.pid).values()) - at_start, 5,
-               f"no process is left below the daemon: {host.descendants(daemon.pid)}")
-
-
-@pytest.fixture(scope="session")
-def api(daemon):
-    """The admin key's view."""
-    return daemon.admin
-
-
-@pytest.fixture(scope="session")
-def runtimes(api):
-    return {r["runtime"]: r for r in api.call("GET", "/v1/runtimes")["runtimes"]}
-
-
-@pytest.fixture
-def tier(request, runtimes):
-    found = runtimes.get(request.param)
-    if not found or not found["usable"]:
-        reason = found["problem"] if found else "not known to this version"
-        pytest.skip(f"{request.param}: {reason}")
-    return request.param
-
-
-@pytest.fixture
-def create(api, tier):
-    """Makes sandboxes of the tier; all are ended after the test, whatever it did."""
-    made = []
-
-    def make(**spec):
-        box = api.create(**{"runtime": tier, "lifetime_ms": 600_000, **spec})
-        made.append(box)
-        assert box.info["state"] == "ready" and box.info["runtime"] == tier
-        return box
-
-    yield make
-    for box in made:
-        box.kill()
-
-
-@pytest.fixture
-def sandbox(create):
-    return create()
+from fixtures import (  # noqa: F401
+    api, create, daemon, make_daemon, place, pytest_collection_modifyitems, pytest_generate_tests, runtimes, sandbox, settings, tier)
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real daemon as a process of the tests. The environment variables that choose what runs are listed in conftest.py."""
+"""The real daemon as a process of the tests. The environment variables that choose what runs are listed in fixtures.py."""
 
 import contextlib
 import json
