@@ -53,6 +53,7 @@ constexpr CodeInfo kCodes[] = {
     {Code::kRuntimeUnavailable, "runtime_unavailable", 422, kOurs, false, "Run `glovebox doctor`, or choose another runtime."},
     {Code::kStartFailed, "start_failed", 500, kOurs, true, "Retry; if it stays, look at the daemon's log and `glovebox doctor`."},
     {Code::kSandboxEnded, "sandbox_ended", 410, kBox, false, "details.reason says why it ended; create a new one."},
+    {Code::kPreviewUnreachable, "preview_unreachable", 502, kBox, true, "Start a server in the sandbox that listens on this port; details.port names it."},
     {Code::kAgentProtocol, "agent_protocol", 502, kBox, false, "Something in the sandbox replaced or broke the agent; create a new sandbox."},
     {Code::kTimeout, "timeout", 504, kOurs, true, "Retry, or give it more time."},
     {Code::kCancelled, "cancelled", 499, kBad, true, "The call was given up before it finished."},

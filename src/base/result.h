@@ -50,6 +50,7 @@ enum class Code {
   kRuntimeUnavailable,   // the demanded tier does not work on this host; message says why
   kStartFailed,          // the sandbox could not be started
   kSandboxEnded,         // it ended while the call was under way; details.reason
+  kPreviewUnreachable,   // nothing answers on that port of the sandbox, or what answers does not speak HTTP
   kAgentProtocol,        // the agent broke the protocol; its sandbox is ended
   kTimeout,              // a deadline of ours passed
   kCancelled,

@@ -73,7 +73,9 @@ Error error_from_agent(std::string_view json);
 // A REQUEST that moves bulk bytes: read, write, tar_in, tar_out, dial. Each direction has its window.
 class Transfer : public Receiver {
  public:
-  explicit Transfer(std::shared_ptr<Link> link) : link_(std::move(link)) {}
+  // Two-way: the agent's END is a half close (dial), after which its windows, and an END that tells why it broke off, may follow.
+  enum class Kind { kOneWay, kTwoWay };
+  explicit Transfer(std::shared_ptr<Link> link, Kind kind = Kind::kOneWay) : link_(std::move(link)), kind_(kind) {}
   ~Transfer() override;  // cancels what is not finished
 
   // Sends the request and waits for its first RESPONSE; returns its JSON. kPayloadTooLarge beyond kMaxMessageToAgent.
@@ -85,6 +87,8 @@ class Transfer : public Receiver {
   // Returns when all of it fits the window and is queued.
   Async<void> write(std::string_view data, std::chrono::milliseconds idle);
   void end();  // no more from us
+  // Gives it up now: the agent is told, and calls under way fail with kCancelled.
+  void abort();
   // After end(): the final RESPONSE's JSON.
   Async<std::string> finish(Deadline deadline);
 
@@ -99,12 +103,14 @@ class Transfer : public Receiver {
   void broke_protocol(std::string message);
 
   std::shared_ptr<Link> link_;
+  Kind kind_;
   uint32_t channel_ = 0;                            // 0: not open
   Notifier changed_;
   std::deque<std::string> responses_;
   int responses_seen_ = 0;
   std::string inbox_;
   bool remote_ended_ = false;                       // the agent has said its last
+  bool ended_well_ = false;                         // and nothing that follows takes back what was sent before
   uint64_t received_ = 0, consumed_ = 0, granted_ = kWindowBytes;  // agent to us
   uint64_t sent_ = 0, allowed_ = kWindowBytes;                     // us to agent
   std::optional<Error> failure_;

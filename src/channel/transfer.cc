@@ -22,11 +22,15 @@ bool says_ok(std::string_view text) {
 
 }  // namespace
 
-Transfer::~Transfer() {
+Transfer::~Transfer() { abort(); }
+
+void Transfer::abort() {
   if (channel_ == 0) return;
-  const bool is_over = remote_ended_ && responses_.empty();
+  const bool is_over = kind_ == Kind::kOneWay && remote_ended_ && responses_.empty();
   link_->close(channel_, is_over ? 0 : kMaxMessageFromAgent + kWindowBytes);
   if (!is_over) link_->send(channel_, Type::kCancel, {});
+  channel_ = 0;
+  fail_with(Error{Code::kCancelled, "the transfer was given up", {}});
 }
 
 Async<std::string> Transfer::start(std::string json, Deadline deadline) {
@@ -63,12 +67,12 @@ Async<std::string> Transfer::read(std::chrono::milliseconds idle) {
     const bool woken = co_await changed_.wait_until(after(idle));
     if (!woken && inbox_.empty()) co_return fail(Code::kTimeout, "the sandbox sent nothing for too long");
   }
-  if (inbox_.empty() && failure_) co_return fail(*failure_);
+  if (inbox_.empty() && failure_ && !ended_well_) co_return fail(*failure_);
   std::string data = std::move(inbox_);
   inbox_.clear();
   consumed_ += data.size();
   // Tell the agent in steps of a quarter window, not for every frame.
-  if (!remote_ended_ && consumed_ + kWindowBytes >= granted_ + kWindowBytes / 4) {
+  if (!remote_ended_ && channel_ != 0 && consumed_ + kWindowBytes >= granted_ + kWindowBytes / 4) {
     granted_ = consumed_ + kWindowBytes;
     std::string payload;
     append_u64(payload, granted_);
@@ -99,7 +103,9 @@ Async<void> Transfer::write(std::string_view data, std::chrono::milliseconds idl
   co_return Result<void>();
 }
 
-void Transfer::end() { link_->send(channel_, Type::kEndToAgent, {}); }
+void Transfer::end() {
+  if (channel_ != 0) link_->send(channel_, Type::kEndToAgent, {});
+}
 
 Async<std::string> Transfer::finish(Deadline deadline) {
   auto response = co_await next_response(deadline);
@@ -138,7 +144,9 @@ void Transfer::take_window(const std::string& payload) {
 }
 
 void Transfer::on_frame(Frame& frame) {
-  if (remote_ended_) return broke_protocol("a frame after the end of a transfer");
+  const bool breaks_off = frame.type == Type::kEnd && !frame.payload.empty();
+  const bool may_follow = kind_ == Kind::kTwoWay && !failure_ && (frame.type == Type::kWindow || breaks_off);
+  if (remote_ended_ && !may_follow) return broke_protocol("a frame after the end of a transfer");
   switch (frame.type) {
     case Type::kResponse:
       if (++responses_seen_ > 2) return broke_protocol("too many responses");
@@ -149,6 +157,7 @@ void Transfer::on_frame(Frame& frame) {
       break;
     case Type::kEnd:
       remote_ended_ = true;
+      ended_well_ = ended_well_ || frame.payload.empty();
       if (!frame.payload.empty()) return fail_with(error_from_agent(frame.payload));
       break;
     case Type::kWindow:

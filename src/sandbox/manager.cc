@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "metrics/metrics.h"
+#include "sandbox/dial.h"
 #include "sandbox/files.h"
 #include "sandbox/sandbox.h"
 
@@ -209,14 +210,31 @@ class ManagerImpl : public Manager {
     co_return co_await files::write_archive(box, user, path);
   }
 
+  Async<std::unique_ptr<http::Stream>> dial(const Caller& caller, const std::string& id, uint16_t port) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    co_return co_await sandbox::dial(box, port);
+  }
+  Async<std::optional<bool>> is_listening(const Caller& caller, const std::string& id, uint16_t port) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    co_return co_await sandbox::is_listening(box, port);
+  }
+  Result<SandboxInfo> get_unchecked(const std::string& id) const override {
+    const auto found = boxes_.find(id);
+    if (found == boxes_.end()) return no_sandbox(id);
+    return found->second->snapshot_info();
+  }
+
  private:
   using Box = std::shared_ptr<Sandbox>;
 
+  static tl::unexpected<Error> no_sandbox(const std::string& id) {
+    return fail(Code::kSandboxNotFound, "no sandbox '" + utf8_lossy(id.substr(0, 64)) + "'");
+  }
   // Another tenant's sandbox is no different from none.
   Result<Box> find(const Caller& caller, const std::string& id) const {
     const auto found = boxes_.find(id);
     if (found == boxes_.end() || found->second->info().tenant != caller.tenant) {
-      return fail(Code::kSandboxNotFound, "no sandbox '" + utf8_lossy(id.substr(0, 64)) + "'");
+      return no_sandbox(id);
     }
     return found->second;
   }

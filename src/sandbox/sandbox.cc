@@ -266,6 +266,11 @@ Async<Sandbox::Lease> Sandbox::use() {
   co_return std::move(lease);
 }
 
+std::shared_ptr<channel::Link> Sandbox::awake_link() const {
+  const bool is_awake = !document_.info.frozen && !freezing_ && !thawing_;
+  return check_ready() && connected_ && is_awake ? link_ : nullptr;
+}
+
 Awaitable<void> Sandbox::freeze() {
   freezing_ = true;
   auto frozen = co_await run_blocking(*context_.execution.pool, [this] { return context_.runtime->freeze(document_.record); });
@@ -393,6 +398,10 @@ Async<void> Sandbox::update(Update update) {
   if (update.lifetime && update.lifetime->count() > 0) document_.info.expires_at = now + *update.lifetime;
   if (update.idle_timeout) document_.info.idle_timeout = *update.idle_timeout;
   if (update.metadata) document_.info.metadata = std::move(*update.metadata);
+  for (auto& [name, value] : update.attributes) {
+    if (value.empty()) document_.info.attributes.erase(name);
+    else document_.info.attributes[name] = std::move(value);
+  }
   GB_CO_TRYV(co_await save(document_));
   changed_.notify();
   co_return Result<void>();

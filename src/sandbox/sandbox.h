@@ -56,6 +56,12 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   };
   Async<Lease> use();
 
+  // A connection into the sandbox is open as long as this is held: it is not frozen meanwhile, and still idle unless touch()ed.
+  std::shared_ptr<void> hold_connection() { return count(&Sandbox::connections_); }
+  void touch() { last_activity_ = Clock::now(); }
+  // The channel as it is, without waking anything; null unless the sandbox is ready and awake.
+  std::shared_ptr<channel::Link> awake_link() const;
+
   Async<ExecutionPtr> execute(ExecSpec spec);
   Async<ExecutionPtr> execution(std::string id);
   std::vector<ExecInfo> executions() const;  // newest first
@@ -83,7 +89,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Error ended_error() const;
   Deadline expiry() const;
   Async<void> save(const codec::SandboxDocument& document);
-  bool is_busy() const { return leases_ > 0 || alive_executions_ > 0; }
+  bool is_busy() const { return leases_ > 0 || alive_executions_ > 0 || connections_ > 0; }
 
   Context context_;
   codec::SandboxDocument document_;
@@ -92,7 +98,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   std::map<std::string, std::shared_ptr<RunningExecution>> executions_;
   std::vector<std::string> execution_order_;  // oldest first
   Notifier changed_;
-  int leases_ = 0, running_executions_ = 0, alive_executions_ = 0;
+  int leases_ = 0, running_executions_ = 0, alive_executions_ = 0, connections_ = 0;
   Clock::time_point last_activity_ = Clock::now();
   Clock::time_point no_freeze_before_ = Clock::time_point::min();  // after one that failed
   bool starting_ = false, freezing_ = false, thawing_ = false;     // the runtime is at work: the end waits

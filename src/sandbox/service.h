@@ -10,6 +10,7 @@
 
 #include "base/async.h"
 #include "base/text.h"
+#include "http/stream.h"
 #include "runtime/runtime.h"
 
 // The only door to sandboxes: every dialect and the CLI go through SandboxService with an authenticated Caller. Loop thread only.
@@ -91,6 +92,7 @@ struct Update {
   std::optional<Millis> lifetime;  // from now; 0: none
   std::optional<Millis> idle_timeout;
   std::optional<StringMap> metadata;
+  StringMap attributes;  // merged into what is there; an empty value removes its name
 };
 
 struct Pty {
@@ -255,6 +257,15 @@ class SandboxService {
                                                           const std::string& user, const std::string& path, bool gzip) = 0;
   virtual Async<std::unique_ptr<ByteSink>> write_archive(const Caller& caller, const std::string& id,
                                                          const std::string& user, const std::string& path) = 0;
+
+  // A TCP connection to a port on the sandbox's own loopback. Bytes on it count as activity; it wakes a frozen sandbox.
+  // kPreviewUnreachable when nothing answers there.
+  virtual Async<std::unique_ptr<http::Stream>> dial(const Caller& caller, const std::string& id, uint16_t port) = 0;
+  // Whether something listens there; nullopt when that cannot be known without waking the sandbox. Is no activity.
+  virtual Async<std::optional<bool>> is_listening(const Caller& caller, const std::string& id, uint16_t port) = 0;
+  // The sandbox of any tenant, for those who are let in by a secret of the sandbox's own instead of a key (previews). The caller
+  // checks that secret before anything of this is shown or used.
+  virtual Result<SandboxInfo> get_unchecked(const std::string& id) const = 0;
 
   struct RuntimeInfo {
     runtime::Tier tier;

@@ -138,6 +138,8 @@ void Dials::on_ready(uint32_t channel, uint32_t events) {
   if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0 && !write_some(*dial)) return;
   if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0 && may_read(*dial) && !read_some(*dial))
     return;
+  // Nothing is left to be read, so nobody else would notice, and the loop would be told for ever.
+  if ((events & EPOLLERR) != 0 && dial->read_ended) return break_off(*dial, "connection", ECONNRESET);
   update(*dial);
 }
 
