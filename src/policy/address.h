@@ -14,7 +14,7 @@
 // rule: what a name says does not matter, only where a connection would go.
 namespace glovebox::policy {
 
-// IPv4 is kept as itself, never as a v4-mapped IPv6 address.
+// What is written as IPv6 stays IPv6: a v4-mapped address never turns into the IPv4 address inside, it is forbidden instead.
 struct Address {
   bool is_v6 = false;
   std::array<uint8_t, 16> bytes{};  // network order; IPv4 uses the first four
@@ -44,5 +44,7 @@ Result<Cidr> parse_cidr(std::string_view text);
 // "floor:translated" when that one would be public.
 // Empty when it is an ordinary public address.
 std::string_view special_range(const Address& address);
+// The same for a block: not empty when every address in it is forbidden; one of the names that apply.
+std::string_view special_range(const Cidr& block);
 
 }  // namespace glovebox::policy

@@ -33,10 +33,12 @@ struct Rule {
   std::string host;
   std::optional<Cidr> cidr;
   std::vector<PortRange> ports;        // empty: 80 and 443 in allow rules, every port in deny rules
-  uint8_t protocols = 0;               // bits of Protocol; 0 in allow rules: tls where the port is not 80, http on 80; in deny rules: every protocol
+  // Bits of Protocol. 0 in allow rules: http on port 80, tls on every other; in deny rules: every protocol. "tcp" is any byte stream,
+  // so it includes tls and http; a deny rule for one of the two also forbids a tcp attempt, which could carry it.
+  uint8_t protocols = 0;
   std::vector<std::string> methods;    // upper case; empty: all. http only
   std::vector<std::string> paths;      // "/v1/items" or "/v1/*"; empty: all. http only
-  std::string name;                    // what a verdict calls it: "allow[0]", "deny[2]", "preset:github-readonly[1]", "operator.deny[0]"
+  std::string name;                    // what a verdict calls it: "allow[0]", "deny[2]", "preset:github[1]", "operator.deny[0]"
   friend bool operator==(const Rule&, const Rule&) = default;
 };
 
@@ -59,8 +61,9 @@ struct NetworkPolicy {
 
 // Reads {"egress", "presets", "allow", "deny", "limits", "packages"}. `path` names the object in messages. kInvalidArgument
 // with details.field for everything unknown, out of range or contradictory: rules under "none", allow rules under "open", a wildcard that is not
-// the leading label, methods or paths without http alone, a host with udp or icmp, a host that is an address, an allow rule within the
-// floor, a rule twice, more than 256 rules, an unknown preset. "egress" absent: "allowlist" when there are allow rules or presets, else "none".
+// the leading label or stands under a top-level domain, methods or paths without http alone, tcp or udp without ports, a host with udp or icmp, a host
+// that is an address, an allow rule within the floor or that a deny rule covers, a rule twice, more than 256 rules, an unknown preset.
+// "egress" absent: "allowlist" when there are allow rules or presets, else "none". Presets that only open registries fit every level.
 Result<NetworkPolicy> parse_network_policy(const boost::json::value& value, std::string_view path = "network");
 boost::json::value to_json(const NetworkPolicy& policy);  // parse_network_policy() gives the same back
 
@@ -68,9 +71,9 @@ boost::json::value to_json(const NetworkPolicy& policy);  // parse_network_polic
 struct Operator {
   Egress max_egress = Egress::kOpen;
   std::vector<Rule> deny;
-  EgressLimits max_limits;  // 0: no cap
+  EgressLimits max_limits{.bandwidth = 0, .connections = 0, .bytes = 0};  // 0: no cap
   // Named internal services, opened explicitly although the floor forbids their addresses: name -> block and ports. They still need
-  // an allow rule of the sandbox that names the host.
+  // an allow rule of the sandbox that names the host, by itself or by a wildcard; so "open" does not reach them.
   struct Internal {
     std::string host;
     Cidr cidr;
@@ -79,12 +82,15 @@ struct Operator {
   };
   std::vector<Internal> internal;
   std::vector<Address> own_addresses;  // of the host: forbidden like the floor ("floor:host")
+  // The data path carries UDP and ICMP that a rule names. False: such rules are refused when set, so that none is accepted and ignored.
+  bool forwards_datagrams = false;
   friend bool operator==(const Operator&, const Operator&) = default;
 };
 Result<Operator> parse_operator(const boost::json::value& value, std::string_view path = "network");
 boost::json::value to_json(const Operator& op);
 
-// kForbidden, naming operator rule, when `policy` asks for more than the operator gives (egress level, limits above the caps).
+// kForbidden, naming the operator's rule in details.rule, when `policy` asks for more than the operator gives (egress level, limits
+// above the caps; a limit left at its default is lowered instead). kUnsupported for rules with udp or icmp where nothing carries them.
 Result<void> check_within(const NetworkPolicy& policy, const Operator& op);
 
 struct Attempt {
@@ -97,7 +103,9 @@ struct Attempt {
 
 struct Verdict {
   bool allowed = false;
-  std::string rule;        // the deciding rule: "allow[0]", "deny[1]", "floor:private", "default:none", "default:allowlist", "limit:connections"
+  // The deciding rule: "allow[0]", "deny[1]", "operator.deny[0]", "operator.max_egress", "floor:private", "floor:dns" (port 53 or 853: names
+  // are asked of our resolver), "floor:name" (no host name), "default:none", "default:allowlist", "default:open". The proxy adds "limit:…".
+  std::string rule;
   std::string reason;      // one sentence for people: what was refused and why
   std::string how_to_allow;  // one sentence; for the floor it says that no rule can
 };
@@ -106,24 +114,35 @@ struct Verdict {
 class Evaluator {
  public:
   Evaluator(const NetworkPolicy& policy, const Operator& op);
-  // Order: operator deny, deny, allow, default; then the floor for the address. Without an address the verdict is about names only and must
-  // be asked again once the address is known. Under "open" every public address and every name is allowed but for deny rules.
+  // Order: operator deny, deny, allow, default; then the floor for the address. Without an address the verdict is about names only (rules with
+  // a cidr do not match) and must be asked again once the address is known. Under "open" every public address and every name is
+  // allowed by tls, http and tcp but for deny rules.
   Verdict decide(const Attempt& attempt) const;
-  // May this name be resolved at all: some rule could allow a connection to it. Under "open": unless denied on every port.
+  // May this name be resolved at all: some rule that names it could allow a connection. Under "open": unless denied on every port.
   Verdict decide_name(std::string_view host) const;
   // The floor for an answer to a query of `host`: empty when the address may be used. Internal services are let through here by name.
   std::string_view floor(std::string_view host, const Address& address, uint16_t port = 0) const;
+  Egress egress() const { return egress_; }  // never above the operator's
   const EgressLimits& limits() const { return limits_; }
   const std::vector<Rule>& allow() const { return allow_; }  // in force, presets included
   const std::vector<Rule>& deny() const { return deny_; }
+  const std::optional<PackagePolicy>& packages() const { return packages_; }  // with the presets' registries
   // What GET …/network shows: egress, every rule in force with its name, limits, packages.
   boost::json::value effective() const;
 
  private:
-  NetworkPolicy policy_;
+  // As floor(); an internal service is let through only when the rule in question names it (`by_name`).
+  std::string_view floor_of(const Attempt& attempt, bool by_name) const;
+  bool is_internal(const Attempt& attempt) const;
+  Verdict deny_by_default(const Attempt& attempt) const;
+  std::string default_rule() const;
+
+  Egress egress_ = Egress::kNone;
+  bool is_lowered_ = false;  // the policy asks for more than the operator gives
   Operator operator_;
-  std::vector<Rule> allow_, deny_;
+  std::vector<Rule> allow_, deny_;  // the operator's deny rules first
   EgressLimits limits_;
+  std::optional<PackagePolicy> packages_;
 };
 
 // Lower case, without one trailing dot, only [a-z0-9_-] in labels of 1 … 63 bytes, 253 in all, not an address in any spelling (also not "127.1" or "0x7f000001"). Empty
@@ -136,5 +155,7 @@ struct Preset {
   std::string_view description;
 };
 const std::vector<Preset>& presets();
+// The policy that a preset alone stands for, its rules written out. The name is one of presets().
+NetworkPolicy preset_policy(std::string_view name);
 
 }  // namespace glovebox::policy
