@@ -257,7 +257,7 @@ std::optional<Specifier> parse_specifier(std::string_view text) {
   out.is_prefix = is_equality && version.ends_with(".*");
   if (out.is_prefix) version.remove_suffix(2);
   auto parsed = parse(version);
-  if (!parsed) return std::nullopt;
+  if (!parsed || trim(version) != version) return std::nullopt;
   out.version = *std::move(parsed);
   const Version& v = out.version;
   if (out.is_prefix && (v.pre || v.post || v.dev || !v.local.empty())) return std::nullopt;
@@ -271,16 +271,19 @@ bool equals(const Specifier& spec, const Version& v) {
   return compare(spec.version.local.empty() ? without_local(v) : v, spec.version) == 0;
 }
 
-// "<1.0" leaves out pre-releases of 1.0 itself, ">1.0" its post-releases and local builds.
+// "<1.0" leaves out pre-releases of 1.0 itself, "<1.0.post2" those of that post-release.
 bool is_less(const Version& spec, const Version& v) {
   if (compare(v, spec) >= 0) return false;
-  return is_prerelease(spec) || !is_prerelease(v) || !same_base(v, spec);
+  if (is_prerelease(spec) || !is_prerelease(v) || !same_base(v, spec)) return true;
+  return spec.post && (v.pre || v.post != spec.post);
 }
 
+// ">1.0" leaves out post-releases and local builds of 1.0 itself.
 bool is_greater(const Version& spec, const Version& v) {
-  if (compare(v, spec) <= 0) return false;
-  if (!spec.post && v.post && same_base(v, spec)) return false;
-  return v.local.empty() || !same_base(v, spec);
+  if (compare(without_local(v), spec) <= 0) return false;
+  const bool is_post_of_spec =
+      v.post && !spec.post && !spec.dev && v.pre == spec.pre && same_base(v, spec);
+  return !is_post_of_spec;
 }
 
 bool is_compatible(const Version& spec, const Version& v) {

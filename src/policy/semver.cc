@@ -191,7 +191,7 @@ std::optional<Comparators> parse_comparator(std::string_view text, bool include)
 // "1.2 - 2.3.4", both ends included.
 std::optional<Comparators> hyphen(std::string_view low, std::string_view high, bool include) {
   const auto a = parse_partial(low), b = parse_partial(high);
-  if (!a || !b) return std::nullopt;
+  if (!a || !b || low.starts_with('=') || high.starts_with('=')) return std::nullopt;
   Comparators out;
   const bool a_is_whole = a->major && a->minor && a->patch;
   if (a_is_whole && (!a->prerelease.empty() || !include))
@@ -225,33 +225,36 @@ std::string without_build(std::string_view text) {
 }
 
 bool is_operator(std::string_view text) {
-  return text.find_first_not_of("<>=~^v") == text.npos;
+  return text.find_first_not_of("<>=~^") == text.npos;
 }
 
-// Words; an operator that stands alone belongs to what follows.
-std::vector<std::string> words_of(std::string_view text) {
+// Words; an operator that stands alone belongs to the version behind it. Nullopt when there is
+// none.
+std::optional<std::vector<std::string>> words_of(std::string_view text) {
   std::vector<std::string> out;
   bool is_open = false;
-  for (size_t i = 0; i < text.size();) {
-    const size_t start = text.find_first_not_of(kSpaces, i);
-    if (start == text.npos) break;
-    const size_t end = std::min(text.find_first_of(kSpaces, start), text.size());
-    const auto word = text.substr(start, end - start);
+  for (;;) {
+    text = trim(text);
+    if (text.empty()) break;
+    const std::string_view word = text.substr(0, text.find_first_of(kSpaces));
+    if (is_open && is_operator(word.substr(0, 1))) return std::nullopt;
     if (is_open)
       out.back() += word;
     else
       out.emplace_back(word);
-    is_open = is_operator(out.back());
-    i = end;
+    is_open = !is_open && is_operator(word);
+    text.remove_prefix(word.size());
   }
+  if (is_open) return std::nullopt;
   return out;
 }
 
 std::optional<Comparators> parse_set(std::string_view text, bool include) {
   const auto words = words_of(without_build(text));
-  if (words.size() == 3 && words[1] == "-") return hyphen(words[0], words[2], include);
+  if (!words) return std::nullopt;
+  if (words->size() == 3 && (*words)[1] == "-") return hyphen((*words)[0], (*words)[2], include);
   Comparators out;
-  for (const auto& word : words) {
+  for (const auto& word : *words) {
     auto part = parse_comparator(word, include);
     if (!part) return std::nullopt;
     out.insert(out.end(), part->begin(), part->end());
