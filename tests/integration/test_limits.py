@@ -48,6 +48,23 @@ def test_out_of_memory_is_typed(create, tier):
         assert box.ok(["cat", "/tmp/kept"]) == "kept"
 
 
+def test_the_agent_is_not_what_the_kernel_kills_for_memory(create, tier):
+    """Many small processes, each smaller than the agent: it would be the first to go if size alone decided."""
+    if tier == "gvisor":
+        pytest.skip("gvisor: the host's kernel sees the engine, and none of the guest's processes")
+    box = create(limits={"memory_mb": 24, "processes": 1000})
+    score = lambda pid: int(box.ok(["cat", f"/proc/{pid}/oom_score_adj"]))
+    assert score("self") == score(1) + 500
+    # A shell that holds nothing but itself and waits, many times.
+    crowd = box.start(["sh", "-c", "mkfifo /tmp/f; i=0; while [ $i -lt 900 ]; do i=$((i+1)); (read x </tmp/f) & done"])
+    done = crowd.wait(60_000)
+    assert box.stats()["oom_kills"] >= 1, "it was too little for them"
+    assert done["outcome"]["type"] in ("oom_killed", "exited"), done
+    crowd.kill()
+    assert box.refresh()["state"] == "ready"
+    assert box.ok(["echo", "alive"]) == "alive\n"
+
+
 def test_a_child_out_of_memory_does_not_end_its_parent_untruthfully(create, tier):
     if tier == "gvisor":
         pytest.skip("gvisor: the host's kernel chooses a process of the engine, not one of the guest's")

@@ -286,8 +286,11 @@ class Soak:
                 self.faults.append(str(fault))
 
     def murder(self):
+        """Over all of the rounds, each time at a random moment of some round."""
         rng = random.Random(20261)
-        for _ in range(self.kills):
+        for kill in range(self.kills):
+            while self.done["rounds"] + len(self.faults) < kill * self.rounds / self.kills:
+                time.sleep(0.05)
             time.sleep(rng.uniform(0.3, 1.5))
             self.up.clear()
             self.mortal.kill_9()

@@ -14,8 +14,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <string>
 
+#include "base/unique_fd.h"
 #include "programs/agent/rawcall.h"
 
 namespace glovebox::agent {
@@ -25,6 +27,9 @@ constexpr size_t kStackBytes =
     64 * 1024;  // upper half: the supervisor; lower half: its child until execve
 constexpr size_t kMaxIdle = 8;
 constexpr size_t kKernelSignalSetBytes = 8;
+constexpr char kOomScoreFile[] = "/proc/self/oom_score_adj";
+constexpr int kOomPreference = 500;  // half of all memory: far more than the agent can ever weigh
+constexpr int kMaxOomScore = 1000;   // Documentation/filesystems/proc.rst, section 3.1
 
 // ---- In the child, between clone and execve: raw calls only. ----
 
@@ -52,6 +57,18 @@ bool set_limits(Launch& launch) {
   if (!launch.set_processes) return true;
   return step(launch, LaunchStep::kLimits,
               raw(SYS_prlimit64, 0, RLIMIT_NPROC, raw_arg(&launch.processes)));
+}
+
+// When the sandbox is out of memory, the kernel shall kill something of an execution's and not the
+// agent, which many small processes would otherwise bring down. Where the kernel refuses, size
+// alone decides. A process made with CLONE_VFORK has a score of its own, although it shares the
+// agent's memory.
+void offer_to_oom_killer(const Launch& launch) {
+  if (launch.oom_score.empty()) return;
+  const long fd = raw(SYS_openat, AT_FDCWD, raw_arg(kOomScoreFile), O_WRONLY | O_CLOEXEC, 0);
+  if (fd < 0) return;
+  raw(SYS_write, fd, raw_arg(launch.oom_score.data()), static_cast<long>(launch.oom_score.size()));
+  raw(SYS_close, fd);
 }
 
 bool become_user(Launch& launch) {
@@ -84,6 +101,7 @@ void execute(Launch& launch) {
 
 int run_child(void* argument) {
   auto& launch = *static_cast<Launch*>(argument);
+  offer_to_oom_killer(launch);
   const bool ready =
       step(launch, LaunchStep::kSession, raw(SYS_setsid)) && take_descriptors(launch) &&
       (!launch.terminal || step(launch, LaunchStep::kTerminal, raw(SYS_ioctl, 0, TIOCSCTTY, 0))) &&
@@ -127,6 +145,14 @@ void wait_for_bell(Supervisor& self) {
   while (self.bell.load(std::memory_order_acquire) == 0) {
     raw(SYS_futex, raw_arg(&self.bell), FUTEX_WAIT_PRIVATE, 0, 0);
   }
+}
+
+// The score that executions get: the agent's own, and more.
+std::string execution_oom_score() {
+  const UniqueFd file(::open(kOomScoreFile, O_RDONLY | O_CLOEXEC));
+  char text[16] = {};
+  if (!file || ::read(file.get(), text, sizeof text - 1) <= 0) return {};
+  return std::to_string(std::min(std::atoi(text) + kOomPreference, kMaxOomScore));
 }
 
 }  // namespace
@@ -177,7 +203,7 @@ int supervise(void* argument) {
   }
 }
 
-Supervisors::Supervisors() {
+Supervisors::Supervisors() : oom_score_(execution_oom_score()) {
   event_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 }
 
@@ -232,6 +258,7 @@ void Supervisors::keep_spare() {
 }
 
 void Supervisors::start(Supervisor& supervisor, Launch* launch) {
+  launch->oom_score = oom_score_;
   supervisor.launch = launch;
   supervisor.main_pid.store(0);
   supervisor.phase.store(Phase::kLaunching);

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -48,6 +50,7 @@ struct Launch {
   bool set_processes = false;
   rlimit64 open_files = {};
   rlimit64 processes = {};
+  std::string_view oom_score;  // for /proc/self/oom_score_adj; empty: as the agent's
   // Answer, valid from Phase::kFailed.
   LaunchStep failed_step = LaunchStep::kFork;
   int failed_errno = 0;
@@ -112,6 +115,7 @@ class Supervisors {
   void notify(Supervisor& supervisor);
 
   int event_fd_ = -1;
+  std::string oom_score_;
   std::atomic<Supervisor*> events_{nullptr};
   std::vector<Supervisor*> idle_;
   std::unordered_map<pid_t, std::unique_ptr<Supervisor>> all_;
