@@ -72,6 +72,12 @@ struct Started {
       steps;  // where the time went, in order
 };
 
+// Something on the host, and the id of the sandbox that it belongs to.
+struct HostObject {
+  std::string owner;
+  std::string what;  // for people: "cgroup sb-1"
+};
+
 enum class EndReason { kExited, kOom, kKilled, kCrashed };
 
 // What the kernel said when the sandbox's init or engine process was gone.
@@ -147,6 +153,10 @@ class Runtime {
   // and returns what they were. `known` names the sandboxes of every tier, those planned but not
   // yet started included.
   virtual std::vector<std::string> sweep(const std::vector<std::string>& known) = 0;
+
+  // Every host object of this instance's sandboxes that can outlive a daemon, found by looking at
+  // the host. Tiers share most of them, so two runtimes may name the same ones.
+  virtual std::vector<HostObject> host_objects() = 0;
 };
 
 // Everything the tiers share about this daemon instance.

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 #include <thread>
 
 #include "base/text.h"
@@ -26,6 +27,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::ask;
 using testing::count_objects;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::Host;
 using ::testing::Not;
@@ -410,7 +412,25 @@ TEST_P(RuntimeTest, SweepRemovesStrangersAndSparesTheKnown) {
   EXPECT_TRUE(runtime().destroy(keep.record));
   EXPECT_TRUE(runtime().destroy(stray.record));
   EXPECT_LT(sys::loops_below(host_->config().data_dir).size(), loops);
+  EXPECT_THAT(runtime().sweep({}), ElementsAre(HasSubstr("directory"))) << "which the maker of keep would remove";
   EXPECT_TRUE(runtime().sweep({}).empty());
+}
+
+TEST_P(RuntimeTest, NamesTheHostObjectsOfASandboxWhileThereAreAny) {
+  auto owned = [&](const std::string& id) {
+    std::set<std::string> kinds;
+    for (const auto& object : runtime().host_objects()) {
+      if (object.owner == id) kinds.insert(object.what.substr(0, object.what.find(' ')));
+    }
+    return kinds;
+  };
+  auto box = start("owner-1");
+  std::set<std::string> expected{"cgroup", "loop", "directory"};
+  expected.insert(runtime().tier() == Tier::kGvisor ? "engine" : "id");
+  EXPECT_EQ(owned("owner-1"), expected);
+  EXPECT_TRUE(owned("owner").empty());
+  ASSERT_TRUE(runtime().destroy(box.record));
+  EXPECT_EQ(owned("owner-1"), std::set<std::string>{"directory"}) << "that one is its maker's";
 }
 
 TEST_P(RuntimeTest, EndedGuestProcessesDoNotPileUpOnTheHost) {

@@ -8,7 +8,7 @@
 
 namespace glovebox::sandbox {
 
-// How long an agent may take before it counts as stuck. Not for operators: tests shorten them.
+// How long an agent may take before it counts as stuck, and other times that are not for operators: tests shorten them.
 struct Patience {
   std::chrono::milliseconds exec_start{30'000};
   std::chrono::milliseconds exec_end_slack{30'000};  // after an execution's own timeout; then its agent is broken
@@ -19,6 +19,7 @@ struct Patience {
   std::chrono::milliseconds adopt{10'000};
   std::chrono::milliseconds ping_after{10'000};    // silence until it is asked whether it lives …
   std::chrono::milliseconds dead_after{40'000};    // … and until it counts as dead
+  std::chrono::milliseconds leak_look{10'000};     // between two looks for host objects of no sandbox
   std::chrono::milliseconds lost_note{200};        // the channel is gone: how long the process's death may take to show
 };
 

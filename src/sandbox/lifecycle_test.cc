@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "metrics/metrics.h"
 #include "sandbox/testing/world.h"
 
 namespace glovebox::sandbox {
@@ -422,6 +423,43 @@ TEST(Lifecycle, AnAgentThatNoLongerAnswersIsDeadAndOneThatDoesIsNot) {
 }
 
 // ---- After a restart ----
+
+std::string leaked() {
+  const std::string page = metrics::registry().text();
+  const size_t at = page.find("\nglovebox_leaked ");
+  return at == std::string::npos ? "" : page.substr(at + 17, page.find('\n', at + 1) - at - 17);
+}
+
+TEST(Leaks, WhatBelongsToNoSandboxIsCountedAndWhatDoesIsNot) {
+  Config config;
+  config.patience.leak_look = 5ms;
+  World w(config);
+  w.run([&]() -> Awaitable<void> {
+    const auto box = co_await w.create();
+    EXPECT_TRUE(box.has_value());
+    w.runtime().leave_behind("sb-of-nobody");
+    EXPECT_TRUE(co_await eventually([&] { return leaked() == "1"; }));
+    co_await sleep_for(20ms);
+    EXPECT_EQ(leaked(), "1");
+  });
+  w.restart();  // sweeps
+  w.run([&]() -> Awaitable<void> {
+    EXPECT_EQ(w.runtime().ids().size(), 1u);
+    co_await sleep_for(30ms);
+    EXPECT_EQ(leaked(), "0");
+  });
+}
+
+TEST(Leaks, OutputOfAForgottenSandboxGoesAtTheNextStart) {
+  World w;
+  const std::string spool = w.config().data_dir + "/spool/";
+  std::string known;
+  w.run([&]() -> Awaitable<void> { known = (co_await w.create())->id; });
+  for (const std::string& id : {known, std::string("sb-of-nobody")}) std::filesystem::create_directories(spool + id);
+  w.restart();
+  EXPECT_TRUE(std::filesystem::exists(spool + known));
+  EXPECT_FALSE(std::filesystem::exists(spool + "sb-of-nobody"));
+}
 
 TEST(Adoption, AReadySandboxGoesOn) {
   World w;

@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <map>
+#include <set>
 
 #include "base/log.h"
 #include "base/random.h"
 #include "metrics/metrics.h"
 #include "sandbox/dial.h"
 #include "sandbox/files.h"
+#include "sandbox/leak_check.h"
 #include "sandbox/sandbox.h"
 
 namespace glovebox::sandbox {
@@ -87,13 +90,11 @@ class ManagerImpl : public Manager {
  public:
   ManagerImpl(Config config, ManagerParts parts)
       : config_(std::move(config)), parts_(std::move(parts)), gate_(std::make_shared<StartGate>(config_.parallel_starts)) {
-    metrics::registry().gauge("glovebox_sandboxes", "Sandboxes by state and runtime, ended ones that are remembered included.",
-                              [this] { return count_sandboxes(); });
+    set_gauges([this] { return count_sandboxes(); },
+               [this] { return metrics::Registry::Samples{{{}, static_cast<double>(leaks_.leaked())}}; });
   }
-  // The page's callback must not outlive us.
-  ~ManagerImpl() override {
-    metrics::registry().gauge("glovebox_sandboxes", "Sandboxes by state and runtime, ended ones that are remembered included.", nullptr);
-  }
+  // The page's callbacks must not outlive us.
+  ~ManagerImpl() override { set_gauges(nullptr, nullptr); }
 
   const Config& config() const override { return config_; }
   const std::vector<std::unique_ptr<runtime::Runtime>>& engines() const override { return parts_.runtimes; }
@@ -247,6 +248,17 @@ class ManagerImpl : public Manager {
   Box add_box(codec::SandboxDocument document, runtime::Runtime* runtime);
   Result<Box> find_earlier(const Caller& caller, const CreateSpec& spec) const;
   metrics::Registry::Samples count_sandboxes() const;
+  static void set_gauges(std::function<metrics::Registry::Samples()> sandboxes, std::function<metrics::Registry::Samples()> leaked) {
+    auto& page = metrics::registry();
+    page.gauge("glovebox_sandboxes", "Sandboxes by state and runtime, ended ones that are remembered included.", std::move(sandboxes));
+    page.gauge("glovebox_leaked", "Host objects of this instance that belong to no sandbox, found by looking.", std::move(leaked));
+  }
+  bool is_live(const std::string& id) const {
+    const auto found = boxes_.find(id);
+    return found != boxes_.end() && found->second->is_live();
+  }
+  void remove_unknown_spools(const std::set<std::string>& recorded) const;
+  Awaitable<void> look_for_leaks();
   Awaitable<void> reap();
   Awaitable<void> forget(Box box);
 
@@ -254,6 +266,7 @@ class ManagerImpl : public Manager {
   ManagerParts parts_;
   std::shared_ptr<StartGate> gate_;
   std::map<std::string, Box> boxes_;
+  LeakCheck leaks_;
   size_t live_ = 0;  // reserved from the accepted create call to the end of the clean-up
 };
 
@@ -480,7 +493,9 @@ Result<Page<ExecInfo>> ManagerImpl::executions(const Caller& caller, const std::
 Result<void> ManagerImpl::load() {
   GB_TRY(const auto rows, parts_.store->load_sandboxes());
   std::vector<std::string> known;
+  std::set<std::string> recorded;
   for (const store::SandboxRow& row : rows) {
+    recorded.insert(row.id);
     auto document = codec::decode_sandbox(row.document);
     auto* runtime = document ? runtime_of(document->info.tier) : nullptr;
     if (runtime == nullptr) {
@@ -501,7 +516,39 @@ Result<void> ManagerImpl::load() {
       metrics::registry().counter("glovebox_swept_objects_total", "Host objects of no known sandbox, removed at start-up.").add();
     }
   }
+  remove_unknown_spools(recorded);
   return {};
+}
+
+// A daemon that died while it forgot a sandbox may have left the outputs.
+void ManagerImpl::remove_unknown_spools(const std::set<std::string>& recorded) const {
+  std::error_code ec;
+  for (const auto& entry : std::filesystem::directory_iterator(config_.data_dir + "/spool", ec)) {
+    if (recorded.contains(entry.path().filename())) continue;
+    std::filesystem::remove_all(entry.path(), ec);
+    log::warn("spool.swept", {{"path", entry.path().string()}});
+  }
+}
+
+// Also between restarts the host has to agree with the ledger. What does not is reported and not touched: it may be in the hands
+// of somebody whom only a person can ask, and the next start removes it.
+Awaitable<void> ManagerImpl::look_for_leaks() {
+  while (true) {
+    co_await sleep_for(config_.patience.leak_look);
+    std::set<std::string> live;
+    for (const auto& [id, box] : boxes_) {
+      if (box->is_live()) live.insert(id);
+    }
+    const auto objects = co_await run_blocking(*parts_.pool, [this] {
+      std::vector<runtime::HostObject> all;
+      for (const auto& runtime : parts_.runtimes) std::ranges::move(runtime->host_objects(), std::back_inserter(all));
+      return Result<std::vector<runtime::HostObject>>(std::move(all));
+    });
+    // Alive before or after: what began or ended meanwhile is no stranger.
+    for (const std::string& object : leaks_.look(*objects, [&](const std::string& id) { return live.contains(id) || is_live(id); })) {
+      log::error("host.leaked", {{"object", object}});
+    }
+  }
 }
 
 Awaitable<void> ManagerImpl::recover() {
@@ -509,6 +556,7 @@ Awaitable<void> ManagerImpl::recover() {
     if (box->is_live()) spawn(parts_.executor, "sandbox.adopt", box->adopt());
   }
   spawn(parts_.executor, "sandbox.reap", reap());
+  spawn(parts_.executor, "sandbox.leaks", look_for_leaks());
   co_return;
 }
 

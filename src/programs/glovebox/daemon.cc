@@ -20,7 +20,9 @@
 #include "http/router.h"
 #include "programs/glovebox/assets.h"
 #include "programs/glovebox/config_file.h"
+#include "metrics/metrics.h"
 #include "programs/glovebox/instance.h"
+#include "programs/glovebox/starts.h"
 #include "sandbox/manager.h"
 
 namespace glovebox {
@@ -97,6 +99,17 @@ Result<void> write_daemon_file(const std::string& data_dir, const std::string& a
   return {};
 }
 
+Result<void> count_restarts(const std::string& data_dir) {
+  GB_TRY(const Restarts restarts, note_start(data_dir));
+  auto& page = metrics::registry();
+  const auto count = [&](const char* after, uint64_t n) {
+    page.counter("glovebox_restarts_total", "Daemons that followed another one on this data directory.", {{"after", after}}).add(n);
+  };
+  count("stop", restarts.after_stop);
+  count("death", restarts.after_death);
+  return {};
+}
+
 class Daemon {
  public:
   explicit Daemon(const DaemonOptions& options) : options_(options) {}
@@ -143,7 +156,8 @@ Result<void> Daemon::start() {
   GB_TRYV(runtime::enter_private_namespace());
   GB_TRYV(start_store());
   GB_TRYV(start_manager());
-  return listen();
+  GB_TRYV(listen());
+  return count_restarts(data_dir);
 }
 
 Result<void> Daemon::start_store() {
@@ -238,6 +252,8 @@ Result<void> Daemon::run() {
   pool_.reset();
   store_.reset();  // its thread answers onto the loop, which goes later
   runtime::leave_host(host_);
+  auto noted = note_stop(config_.data_dir);
+  if (!noted) log::warn("daemon.stop_not_noted", {{"message", noted.error().message}});
   log::info("daemon.stopped");
   return {};
 }

@@ -71,6 +71,7 @@ class ContainerRuntime final : public LinuxRuntime {
   std::vector<std::string> sweep_engine_state(const std::vector<std::string>&) const override {
     return {};
   }
+  std::vector<HostObject> engine_objects() const override { return {}; }
   std::string engine_log(const Record&) const override { return {}; }
   Result<std::string> engine_version() const override;
   std::string remedy() const override;

@@ -36,9 +36,10 @@ std::string engine_id(std::string id) {
   return id;
 }
 
+// "runsc-<id>___….sock" and the like -> <id>
 std::string id_of(std::string name) {
-  size_t end = name.find('_');
-  return name.substr(0, end);
+  if (name.starts_with("runsc-")) name.erase(0, 6);
+  return name.substr(0, name.find('_'));
 }
 
 class GvisorRuntime final : public LinuxRuntime {
@@ -53,6 +54,7 @@ class GvisorRuntime final : public LinuxRuntime {
   void disk_usage(const Record& record, Usage* usage) const override;
   Result<void> remove_engine_state(const Record& record) const override;
   std::vector<std::string> sweep_engine_state(const std::vector<std::string>& known) const override;
+  std::vector<HostObject> engine_objects() const override;
   std::string engine_log(const Record& record) const override;
   Result<std::string> engine_version() const override;
   std::string remedy() const override;
@@ -265,11 +267,17 @@ std::vector<std::string> GvisorRuntime::sweep_engine_state(
     const std::vector<std::string>& known) const {
   std::vector<std::string> swept;
   for (const auto& name : sys::list_directory(state_directory())) {
-    std::string id = id_of(name.starts_with("runsc-") ? name.substr(6) : name);
-    if (std::find(known.begin(), known.end(), id) != known.end()) continue;
+    if (std::find(known.begin(), known.end(), id_of(name)) != known.end()) continue;
     if (sys::remove_tree(state_directory() + "/" + name)) swept.push_back("engine state " + name);
   }
   return swept;
+}
+
+std::vector<HostObject> GvisorRuntime::engine_objects() const {
+  std::vector<HostObject> found;
+  for (const auto& name : sys::list_directory(state_directory()))
+    found.push_back({id_of(name), "engine state " + name});
+  return found;
 }
 
 std::string GvisorRuntime::engine_log(const Record& record) const {

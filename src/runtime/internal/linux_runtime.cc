@@ -346,6 +346,32 @@ std::vector<std::string> LinuxRuntime::sweep_loops(const std::vector<std::string
   return swept;
 }
 
+std::vector<std::string> LinuxRuntime::sweep_directories(
+    const std::vector<std::string>& known) const {
+  std::vector<std::string> swept;
+  const std::string parent = config_.data_dir + "/sandboxes";
+  for (const auto& name : sys::list_directory(parent)) {
+    if (is_known(known, name)) continue;
+    if (sys::remove_tree(parent + "/" + name)) swept.push_back("directory " + parent + "/" + name);
+  }
+  return swept;
+}
+
+std::vector<HostObject> LinuxRuntime::host_objects() {
+  std::vector<HostObject> found = engine_objects();
+  const std::string parent = config_.data_dir + "/sandboxes";
+  if (cgroups_) {
+    for (const auto& name : cgroups_->names()) found.push_back({name, "cgroup " + name});
+  }
+  for (const auto& loop : sys::loops_below(parent))
+    found.push_back({owner_of(loop.backing_file),
+                     "loop device " + loop.device + " of " + loop.backing_file});
+  for (const auto& name : sys::list_directory(parent))
+    found.push_back({name, "directory " + parent + "/" + name});
+  for (auto& slot : storage_.slots()) found.push_back(std::move(slot));
+  return found;
+}
+
 std::vector<std::string> LinuxRuntime::sweep(const std::vector<std::string>& known) {
   auto swept = sweep_cgroups(known);
   auto add = [&](std::vector<std::string> more) {
@@ -353,6 +379,7 @@ std::vector<std::string> LinuxRuntime::sweep(const std::vector<std::string>& kno
   };
   add(sweep_loops(known));
   add(sweep_engine_state(known));
+  add(sweep_directories(known));
   add(storage_.free_unknown_slots(known));
   if (cgroups_) cgroups_->remove_parents();  // as far as they are empty; create() makes them again
   return swept;

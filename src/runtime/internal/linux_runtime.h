@@ -58,6 +58,7 @@ class LinuxRuntime : public Runtime {
   Death death(const Record& record) override;
   Result<void> destroy(const Record& record) override;
   std::vector<std::string> sweep(const std::vector<std::string>& known) override;
+  std::vector<HostObject> host_objects() override;
 
  protected:
   // What the tier-specific part of a start fills in.
@@ -80,6 +81,7 @@ class LinuxRuntime : public Runtime {
   virtual Result<void> remove_engine_state(const Record& record) const = 0;
   virtual std::vector<std::string> sweep_engine_state(
       const std::vector<std::string>& known) const = 0;
+  virtual std::vector<HostObject> engine_objects() const = 0;
   virtual std::string engine_log(const Record& record) const = 0;
   virtual Result<std::string> engine_version() const = 0;
   virtual std::string remedy() const = 0;
@@ -101,6 +103,7 @@ class LinuxRuntime : public Runtime {
   Result<void> wait_for_loop(const Record& record) const;
   std::vector<std::string> sweep_cgroups(const std::vector<std::string>& known);
   std::vector<std::string> sweep_loops(const std::vector<std::string>& known) const;
+  std::vector<std::string> sweep_directories(const std::vector<std::string>& known) const;
   Result<void> probe_once(const Rootfs& probe, const std::string& directory,
                           Capability* capability);
 

@@ -165,4 +165,13 @@ std::vector<std::string> Storage::free_unknown_slots(const std::vector<std::stri
   return freed;
 }
 
+std::vector<HostObject> Storage::slots() const {
+  std::vector<HostObject> found;
+  for (const auto& name : sys::list_directory(data_ + "/run/slots")) {
+    auto owner = sys::read_file(data_ + "/run/slots/" + name);
+    if (owner) found.push_back({*owner, "id range " + name});
+  }
+  return found;
+}
+
 }  // namespace glovebox::runtime

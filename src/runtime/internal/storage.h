@@ -36,6 +36,7 @@ class Storage {
   Result<uint32_t> claim_slot(const std::string& id) const;
   void free_slot(uint32_t slot, const std::string& id) const;
   std::vector<std::string> free_unknown_slots(const std::vector<std::string>& known) const;
+  std::vector<HostObject> slots() const;
 
   const std::string& stage() const { return stage_; }
   std::string run_directory() const { return data_ + "/run"; }

@@ -41,6 +41,17 @@ void FakeRuntime::kill(const std::string& id) {
   if (const auto found = box(id)) found->death_write.reset();
 }
 
+void FakeRuntime::leave_behind(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  boxes_[id] = std::make_shared<FakeBox>();
+}
+
+std::vector<runtime::HostObject> FakeRuntime::host_objects() {
+  std::vector<runtime::HostObject> found;
+  for (const std::string& id : ids()) found.push_back({id, "box " + id});
+  return found;
+}
+
 Result<void> FakeRuntime::prepare(const runtime::Rootfs&) {
   if (fail_at == Step::kPrepare) return fail(Code::kIo, "prepare fails");
   return {};

@@ -41,6 +41,7 @@ class FakeRuntime : public runtime::Runtime {
   std::shared_ptr<FakeBox> box(const std::string& id) const;  // null when there is none
   std::vector<std::string> ids() const;
   void kill(const std::string& id);  // its process ends
+  void leave_behind(const std::string& id);  // an object of a sandbox that nobody knows; sweep() removes it
 
   runtime::Tier tier() const override { return tier_; }
   runtime::Capability probe(const runtime::Rootfs&) override { return {true, "fake", "", "", {}}; }
@@ -56,6 +57,7 @@ class FakeRuntime : public runtime::Runtime {
   runtime::Death death(const runtime::Record& record) override;
   Result<void> destroy(const runtime::Record& record) override;
   std::vector<std::string> sweep(const std::vector<std::string>& known) override;
+  std::vector<runtime::HostObject> host_objects() override;
 
  private:
   runtime::Tier tier_;

@@ -34,6 +34,7 @@ class SharedRuntime : public runtime::Runtime {
   runtime::Death death(const runtime::Record& r) override { return inner_->death(r); }
   Result<void> destroy(const runtime::Record& r) override { return inner_->destroy(r); }
   std::vector<std::string> sweep(const std::vector<std::string>& known) override { return inner_->sweep(known); }
+  std::vector<runtime::HostObject> host_objects() override { return inner_->host_objects(); }
 
  private:
   std::shared_ptr<FakeRuntime> inner_;

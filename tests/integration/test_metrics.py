@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GET /metrics: restarts, what was taken over, swept and leaked; and the page that lists them all."""
+
+import os
+import pathlib
+import re
+import signal
+
+import pytest
+
+import host
+from client import Sandbox, eventually
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/reference/metrics.md"
+LEAK_PATIENCE = 40  # two looks, ten seconds apart
+
+
+def samples(daemon):
+    """name{labels} -> value"""
+    found = {}
+    for line in daemon.admin.request("GET", "/metrics").text.splitlines():
+        if not line.startswith("#"):
+            name, value = line.rsplit(" ", 1)
+            found[name] = float(value)
+    return found
+
+
+def restarts(daemon):
+    page = samples(daemon)
+    return page['glovebox_restarts_total{after="stop"}'], page['glovebox_restarts_total{after="death"}']
+
+
+@pytest.fixture(scope="module")
+def own(make_daemon):
+    """A daemon of its own, that has been through a death with a sandbox and with something that was nobody's."""
+    daemon = make_daemon()
+    assert restarts(daemon) == (0, 0) and samples(daemon)["glovebox_leaked"] == 0
+    daemon.box = daemon.admin.create(lifetime_ms=600_000)
+    daemon.box.start("head -c 1000000 /dev/zero").wait()
+    daemon.process.send_signal(signal.SIGKILL)
+    daemon.process.wait()
+    daemon.stray = pathlib.Path(stray_cgroup(daemon.box.id))
+    daemon.start()
+    daemon.box = Sandbox(daemon.admin, daemon.admin.call("GET", daemon.box.path))
+    yield daemon
+    daemon.end_sandboxes()
+
+
+def stray_cgroup(sandbox_id):
+    """A control group beside the sandbox's, of a sandbox that was never there."""
+    path = os.path.join(os.path.dirname(host.cgroups([sandbox_id])[0]), "sb-of-nobody")
+    os.mkdir(path)
+    return path
+
+
+def test_a_death_is_counted_and_what_was_left_is_swept(own):
+    page = eventually(lambda: (p := samples(own)).get("glovebox_adopted_total") and p, 20, "the sandbox is taken over")
+    assert restarts(own) == (0, 1)
+    assert page["glovebox_adopted_total"] == 1 and page["glovebox_swept_objects_total"] == 1
+    assert not own.stray.exists()
+
+
+def test_what_belongs_to_no_sandbox_is_counted_while_it_is_there(own):
+    path = stray_cgroup(own.box.id)
+    directory = own.data_dir / "sandboxes" / "sb-of-nobody-else"
+    directory.mkdir()
+    try:
+        eventually(lambda: samples(own)["glovebox_leaked"] == 2, LEAK_PATIENCE, "both are seen")
+        log = own.log_path.read_text()
+        assert log.count("host.leaked") == 2 and "sb-of-nobody-else" in log
+        assert os.path.isdir(path) and directory.exists(), "they are reported, not touched"
+    finally:
+        os.rmdir(path)
+        directory.rmdir()
+    eventually(lambda: samples(own)["glovebox_leaked"] == 0, LEAK_PATIENCE, "they are gone")
+    assert own.box.ok(["echo", "alive"]) == "alive\n"
+
+
+def test_a_stop_is_no_death(own):
+    own.stop()
+    own.start()
+    assert restarts(own) == (1, 1)
+
+
+def test_the_page_of_metrics_lists_them_all(own):
+    """After a death, a sweep, an end and an output that was spooled, no metric is missing."""
+    box = own.admin.create()
+    box.ok("head -c 1000000 /dev/zero >&2")
+    box.kill()
+    own.process.send_signal(signal.SIGKILL)
+    own.process.wait()
+    stray_cgroup(own.box.id)
+    own.start()
+    box = own.admin.create()
+    box.ok("head -c 1000000 /dev/zero >&2")
+    box.kill()
+    eventually(lambda: "glovebox_adopted_total" in samples(own), 20, "the sandbox is taken over")
+    page = own.admin.request("GET", "/metrics").text
+    kinds = set(re.findall(r"^# TYPE (\w+) (\w+)$", page, re.MULTILINE))
+    listed = set(re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE.read_text(), re.MULTILINE))
+    assert kinds == listed
