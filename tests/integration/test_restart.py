@@ -6,9 +6,11 @@ The soak at the end creates, runs and kills while the daemon is killed at random
 
 import collections
 import concurrent.futures
+import fcntl
 import os
 import random
 import signal
+import subprocess
 import threading
 import time
 
@@ -217,6 +219,23 @@ def test_graceful_stop_leaves_sandboxes_to_the_next_daemon(mortal, tier):
     mortal.sandbox(box).kill()
 
 
+def test_a_lock_that_outlives_its_daemon_for_a_moment_is_waited_for(mortal):
+    """A child of the killed daemon that was about to start an engine still has it."""
+    mortal.kill_9()
+    with open(mortal.daemon.data_dir / "daemon.lock", "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        release = threading.Timer(1, fcntl.flock, (lock, fcntl.LOCK_UN))
+        release.start()
+        began = time.monotonic()
+        mortal.start()
+        assert time.monotonic() - began > 1
+        release.join()
+    second = subprocess.run([mortal.daemon.program, "up", "--data-dir", str(mortal.daemon.data_dir), "--listen", "127.0.0.1:0"],
+                            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False)
+    assert second.returncode == 1 and "another daemon uses this data directory" in second.stderr + second.stdout
+    assert mortal.api.request("GET", "/readyz").status_code == 200
+
+
 def test_create_with_an_idempotency_key_survives_a_restart(mortal, tier):
     key = {"Idempotency-Key": f"restart-{tier}"}
     body = {"runtime": tier}
@@ -242,7 +261,7 @@ class Soak:
     def call(self, method, path, **options):
         """The JSON of an answer from whichever daemon is alive; None for a 404."""
         for _ in range(300):
-            self.up.wait(60)
+            assert self.up.wait(150), "the daemon did not come back"
             try:
                 response = self.mortal.api.request(method, path, timeout=60, **options)
             except httpx.HTTPError:

@@ -29,15 +29,20 @@ namespace glovebox {
 namespace {
 
 constexpr std::chrono::seconds kStopTimeout{10};
+constexpr std::chrono::seconds kLockPatience{3};
 constexpr std::chrono::seconds kProbeAgain{60};
 constexpr int kBlockingThreads = 12;
 
-// A data directory belongs to one daemon at a time.
+// A data directory belongs to one daemon at a time. Children of one that was killed, caught between fork and exec, hold its lock
+// for the moment until they are dead, too.
 Result<UniqueFd> lock_data_dir(const std::string& data_dir) {
   const std::string path = data_dir + "/daemon.lock";
   UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock) return fail_errno(path);
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+  const Deadline end = after(kLockPatience);
+  while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (Clock::now() < end) continue;
     return fail(Code::kAlreadyExists, data_dir + ": another daemon uses this data directory; see its daemon.json");
   }
   return lock;
