@@ -72,8 +72,14 @@ def make_daemon(tmp_path_factory, place):
 
 @pytest.fixture(scope="session")
 def daemon(make_daemon, settings):
-    """The daemon of the session. At the end, with every sandbox ended, the host holds what it held after the start."""
-    daemon = make_daemon(config=settings)
+    """The daemon of the session."""
+    with leaving_nothing(make_daemon(config=settings)) as daemon:
+        yield daemon
+
+
+@contextlib.contextmanager
+def leaving_nothing(daemon):
+    """At the end, with every sandbox ended, the host holds what it held at the start."""
     at_start = collections.Counter(host.descendants(daemon.pid).values())
     yield daemon
     eventually(lambda: not daemon.live_ids(), 20, "every sandbox of the session has ended")
