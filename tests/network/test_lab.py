@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lab itself works: what the other tests call silence would be seen if it were not."""
 
+import base64
+import json
 import socket
 import ssl
 import struct
 
 import pytest
 
+import hello
 import names
+import test_tls_http
 import wire
+from client import eventually
 from lab import ALLOWED, ALLOWED6, ATTACKER, ATTACKER6, HOST, RESOLVER, SECOND
+from networked import PROBE, b64
 
 SPECIAL = ["10.9.0.9", "192.168.7.7", "172.16.5.5", "100.64.0.1", "169.254.169.254", "169.254.170.2", "168.63.129.16", "8.8.8.8", "198.18.0.1",
            "240.0.0.1", "192.0.0.192", "203.0.113.5"]
@@ -159,3 +165,68 @@ def test_frames_made_by_hand_are_seen_as_they_are(lab):
     assert any(f.sport == 4001 for f in seen.at_attacker)
     assert any(f.protocol == wire.ICMPV6 for f in seen.at_attacker)
     assert any(f.protocol == 253 for f in seen.left)
+
+
+# What the probe reports where nothing is in its way ----------------------------------------------------------------------------
+@pytest.fixture
+def probe(lab, tmp_path):
+    def run(*tasks):
+        (tmp_path / "tasks").write_text(json.dumps(tasks))
+        lab.host.run("/usr/bin/python3", str(PROBE), str(tmp_path / "tasks"), str(tmp_path / "results"))
+        return json.loads((tmp_path / "results").read_text())
+    return run
+
+
+def test_probe_gets_through_where_nothing_is_in_its_way(lab, probe):
+    ca, request = str(lab.authority.certificate), "GET / HTTP/1.1\r\nHost: evil.test\r\nConnection: close\r\n\r\n"
+    with lab.watch() as seen:
+        tls, plain, talk, udp, icmp, name, over_tcp, held, looped = probe(
+            {"op": "tls", "to": [ATTACKER, 443], "sni": "evil.test", "verify": ca, "request": request},
+            {"op": "tcp", "to": ["10.9.0.9", 80], "send": request},
+            {"op": "talk", "to": [ALLOWED, 80], "turns": [[request.replace("Connection: close\r\n", ""), "http"]] * 3},
+            {"op": "udp", "to": ["169.254.169.254", 9999], "send": "hello"},
+            {"op": "raw", "to": [ATTACKER, 0], "protocol": 132, "send": "hello"},
+            {"op": "dns", "to": [RESOLVER, 53], "query_b64": b64(names.query("allowed.test"))},
+            {"op": "dns", "to": [RESOLVER, 53], "query_b64": b64(names.query("x.evil.test")), "over_tcp": True},
+            {"op": "hold", "to": [ALLOWED, 7777], "count": 20, "seconds": 1, "send": "x"},
+            {"op": "loop", "seconds": 1, "task": {"op": "tcp", "to": [ALLOWED, 7777], "send": "y", "until": "y"}})
+    assert '"site": "attacker"' in tls["received"] and tls["handshake"]
+    assert '"site": "attacker"' in plain["received"] and plain["end"] == "eof"
+    assert [a["end"] for a in talk["answers"]] == ["until"] * 3 and all('"site": "allowed"' in a["received"] for a in talk["answers"])
+    assert udp["answered"] and udp["received"] == "hello" and icmp["sent"]
+    assert (name["rcode"], name["answer_count"], over_tcp["rcode"], over_tcp["answer_count"]) == (0, 1, 0, 1)
+    assert (held["opened"], held["alive"]) == (20, 20)
+    assert len(looped["outcomes"]) > 3 and all(o[2] == "good" for o in looped["outcomes"])
+    assert {f.dst for f in seen.at_attacker} == {ATTACKER, "10.9.0.9", "169.254.169.254"}
+
+
+def test_odd_hellos_are_good_ones_for_a_server(lab, probe):
+    """Handled wrongly they would come through: OpenSSL takes them."""
+    cases = {**test_tls_http.good_hellos(), **{k: v for k, v in test_tls_http.bad_hellos().items() if k in (
+        "another name", "another name in 20 segments", "another name over 2 records", "none", "suffix", "ECH with another name outside")}}
+    results = dict(zip(cases, probe(*[{**task, "to": [ATTACKER, 443]} for task in cases.values()])))
+    for label, result in results.items():
+        assert hello.is_server_hello(base64.b64decode(result["received_b64"])), (label, result)
+
+
+def test_requests_that_disagree_with_themselves_do_reach_a_server(lab, probe):
+    """The servers of the lab are lenient: a request passed on would be written down."""
+    with lab.watch() as seen:
+        probe(*[{"op": "tcp", "to": [ATTACKER, 80], "send": head, "timeout": 1} for head in test_tls_http.DISAGREE.values()])
+    got = b"".join(v.data for v in seen.attacker_visits)
+    assert all(head.encode("latin-1") in got for head in test_tls_http.DISAGREE.values())
+    assert {"evil.test", "allowed.test"} <= {value for v in seen.attacker_visits for r in v.requests for key, value in r[2] if key == "host"}
+
+
+def test_limits_of_the_lab_are_above_those_of_the_tests(lab, probe):
+    held, = probe({"op": "hold", "to": [ALLOWED, 443], "count": 600, "seconds": 3, "send": "\x16"})
+    assert held["opened"] == 600, held
+
+
+def test_streams_flow_until_somebody_ends_them(lab, probe):
+    mark = lab.site.mark()
+    request = "GET /stream HTTP/1.1\r\nHost: allowed.test\r\n\r\n"
+    plain, tls = probe({"op": "tcp", "to": [ALLOWED, 80], "send": request, "timeout": 2, "limit": 500},
+                       {"op": "tls", "to": [ALLOWED, 443], "sni": "allowed.test", "request": request, "timeout": 2, "limit": 500})
+    assert plain["end"] == tls["end"] == "limit"
+    eventually(lambda: all(v.closed for v in lab.site.since(mark)), 3, "the servers see the end")

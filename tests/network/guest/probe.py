@@ -232,6 +232,22 @@ def is_open(sock):
         return False
 
 
+def do_loop(task):
+    """`task` again and again for `seconds`: [wall clock, what came of it, bytes received] of each time."""
+    outcomes, deadline = [], time.monotonic() + task["seconds"]
+    while time.monotonic() < deadline:
+        began, done = time.time(), attempt(task["task"])
+        good = done.get("handshake") or done.get("rcode") == 0 or done.get("addresses") or done.get("bytes")
+        outcomes.append([began, time.time(), "good" if good else done["error"] or done.get("end") or "nothing", done.get("received", "")[:300]])
+        time.sleep(task.get("gap", 0.1))
+    return {"outcomes": outcomes}
+
+
+def do_series(task):
+    """`task` so many times, one after the other."""
+    return {"results": [attempt(task["task"]) for _ in range(task["count"])]}
+
+
 def do_listen(task):
     """Everything that comes to a port of this sandbox during `seconds`, over TCP and UDP."""
     came, deadline = [], time.monotonic() + task["seconds"]
