@@ -16,7 +16,7 @@ namespace {
 using policy::Protocol;
 
 constexpr auto kHandshakeTime = std::chrono::seconds(10);
-// How long a connection that nothing can allow may take to show what it is, so that the refusal can be a readable one.
+// How long a connection that hardly anything can allow may take to show what it is, so that the refusal can be a readable one.
 constexpr auto kHopelessTime = std::chrono::seconds(3);
 // How long we wait for a client to speak first where the server may do so instead.
 constexpr auto kSilence = std::chrono::milliseconds(300);
@@ -90,8 +90,7 @@ Awaitable<void> Flow::converse() {
       co_await run_raw(raw, false);
       co_return;
     }
-    const auto patience = raw.allowed ? Clock::duration(kSilence) : has_rule_for_port() ? Clock::duration(kHandshakeTime) : Clock::duration(kHopelessTime);
-    const Opening opening = co_await sniff(patience, raw.allowed);
+    const Opening opening = co_await sniff(raw.allowed);
     if (traffic_.is_cut) co_return;
     if (opening == Opening::kTls) {
       if (!co_await run_tls(raw.allowed)) co_await run_raw(raw, false);
@@ -158,16 +157,16 @@ bool Flow::do_names_matter() const {
   for (const auto& rule : evaluator.deny()) {
     if (!rule.host.empty() && covers(rule, port, true)) return true;
   }
-  if (evaluator.egress() == policy::Egress::kOpen) return true;  // the log is to show names
-  const uint8_t raw = static_cast<uint8_t>(Protocol::kTcp) | static_cast<uint8_t>(Protocol::kUdp) | static_cast<uint8_t>(Protocol::kIcmp);
-  return std::any_of(evaluator.allow().begin(), evaluator.allow().end(), [&](const auto& rule) {
-    return allows_port(rule, port) && (rule.protocols == 0 || (rule.protocols & ~raw) != 0);
-  });
+  return evaluator.egress() == policy::Egress::kOpen || has_rule_about_names();
 }
 
-bool Flow::has_rule_for_port() const {
+// Is there an allow rule for TLS or HTTP on this port, and not for raw TCP only?
+bool Flow::has_rule_about_names() const {
   const auto& rules = link_->evaluator().allow();
-  return std::any_of(rules.begin(), rules.end(), [&](const auto& rule) { return allows_port(rule, destination_.port); });
+  const uint8_t raw = static_cast<uint8_t>(Protocol::kTcp) | static_cast<uint8_t>(Protocol::kUdp) | static_cast<uint8_t>(Protocol::kIcmp);
+  return std::any_of(rules.begin(), rules.end(), [&](const auto& rule) {
+    return allows_port(rule, destination_.port) && (rule.protocols == 0 || (rule.protocols & ~raw) != 0);
+  });
 }
 
 Awaitable<bool> Flow::read_more() {
@@ -186,7 +185,8 @@ Awaitable<bool> Flow::read_more() {
 }
 
 // What the first bytes are; kUndecided when the patience ended before they told. A soft end leaves the connection usable.
-Awaitable<Opening> Flow::sniff(Clock::duration patience, bool is_soft) {
+Awaitable<Opening> Flow::sniff(bool is_soft) {
+  const Clock::duration patience = is_soft ? Clock::duration(kSilence) : has_rule_about_names() ? kHandshakeTime : kHopelessTime;
   const Deadline until = Clock::now() + patience;
   if (!is_soft) set_deadline(until);
   Opening opening = classify(input_);

@@ -60,7 +60,7 @@ class Flow : public Cuttable, public std::enable_shared_from_this<Flow> {
  private:
   Awaitable<void> converse();
   Awaitable<void> serve_service_address();
-  Awaitable<Opening> sniff(Clock::duration patience, bool is_soft);
+  Awaitable<Opening> sniff(bool is_soft);
   // False when the rules of raw TCP apply instead.
   Awaitable<bool> run_tls(bool is_raw_allowed);
   Awaitable<void> run_raw(policy::Verdict verdict, bool is_silent);
@@ -72,7 +72,7 @@ class Flow : public Cuttable, public std::enable_shared_from_this<Flow> {
   Awaitable<void> refuse_tls(const policy::Verdict& verdict, const std::string& host);
   void refuse_raw(const policy::Verdict& verdict, std::string_view protocol = "tcp", const std::string& host = {});
   bool do_names_matter() const;
-  bool has_rule_for_port() const;
+  bool has_rule_about_names() const;
   policy::Attempt attempt_for(policy::Protocol protocol, std::string host) const;
 
   Core& core_;
