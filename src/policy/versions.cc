@@ -20,6 +20,13 @@ bool is_debian_version(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), is_debian_char);
 }
 
+// A version, or the beginning of one and "*".
+bool is_debian_range(std::string_view text) {
+  if (!text.ends_with('*')) return is_debian_version(text);
+  text.remove_suffix(1);
+  return text.empty() || is_debian_version(text);
+}
+
 bool debian_matches(std::string_view pattern, std::string_view version) {
   if (!pattern.ends_with('*')) return pattern == version;
   pattern.remove_suffix(1);
@@ -49,22 +56,22 @@ bool is_version_range(Registry registry, std::string_view versions) {
     case Registry::kNpm:
       return semver::is_range(versions);
     case Registry::kDebian:
-      if (versions.ends_with('*')) versions.remove_suffix(1);
-      return is_debian_version(versions);
+      return is_debian_range(versions);
   }
   return false;
 }
 
 bool matches(Registry registry, std::string_view versions, std::string_view version,
              Prereleases prereleases) {
-  if (version.size() > kMaxVersionBytes) return false;
+  if (versions.empty() || version.size() > kMaxVersionBytes) return false;
   switch (registry) {
     case Registry::kPypi:
       return pep440::matches(versions, version);
     case Registry::kNpm:
       return semver::matches(versions, version, prereleases == Prereleases::kInRange);
     case Registry::kDebian:
-      return is_debian_version(version) && debian_matches(versions, version);
+      return is_debian_range(versions) && is_debian_version(version) &&
+             debian_matches(versions, version);
   }
   return false;
 }

@@ -265,6 +265,15 @@ TEST(Debian, ComparesExactlyOrByPrefix) {
     EXPECT_FALSE(is_version_range(Registry::kDebian, text)) << text;
 }
 
+// An empty range would mean "any" to npm and nothing to PyPI; a rule without versions says "any" by
+// itself.
+TEST(Versions, AnEmptyRangeHoldsNothing) {
+  for (const Registry registry : {Registry::kPypi, Registry::kNpm, Registry::kDebian}) {
+    EXPECT_FALSE(is_version_range(registry, ""));
+    EXPECT_FALSE(version_matches(registry, "", "1.2.3"));
+  }
+}
+
 TEST(Versions, AreBounded) {
   const std::string digits(256, '1'), tail(300, 'a');
   EXPECT_TRUE(version_matches(Registry::kPypi, ">=1", digits));
