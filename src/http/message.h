@@ -35,6 +35,7 @@ struct Request {
   std::optional<uint64_t> content_length;
   bool has_body = false;  // a Content-Length above 0, or chunked
   bool is_http10 = false;
+  bool is_tls = false;  // it came over TLS that the server itself ended
 
   std::optional<std::string> header(std::string_view name) const;
   std::optional<std::string> query_value(std::string_view name) const;  // the first of that name

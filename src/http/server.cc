@@ -26,6 +26,7 @@ constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kAcceptPause{
     100};  // when the process is out of descriptors or memory
 constexpr std::chrono::milliseconds kCutTime = std::chrono::seconds(2);
+constexpr std::chrono::milliseconds kTlsFlushTime = std::chrono::seconds(5);
 constexpr int kAcceptBatch = 64;
 constexpr size_t kMaxTurnedAway =
     64;  // connections beyond the limit that get an answer at the same time
@@ -47,6 +48,9 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
  private:
   bool accept_some();  // false when the process lacks what a connection needs
   void start(UniqueFd fd, const sockaddr_storage& peer);
+  Awaitable<void> start_tls(internal::Socket socket, std::string peer);
+  void serve(internal::Socket socket, std::string peer);
+  std::pair<std::shared_ptr<ServerConnection>, bool> enlist(internal::Socket socket, std::string peer);
   bool make_room();
 
   std::shared_ptr<ServerState> server_;
@@ -92,15 +96,51 @@ void Acceptor::start(UniqueFd fd, const sockaddr_storage& peer) {
     return;
   }
   fd.release();
-  const bool has_room =
-      server_->connections.size() < server_->config.max_connections || make_room();
-  if (!has_room && server_->connections.size() >= server_->config.max_connections + kMaxTurnedAway)
-    return;
+  if (!server_->tls) return serve(std::move(socket), internal::address_text(peer));
+  if (server_->handshakes >= server_->config.max_connections) return;
+  server_->tls->refresh();
+  spawn(server_->executor, "http.tls", start_tls(std::move(socket), internal::address_text(peer)));
+}
+
+// The connection with whether it may be served; null when there are too many even to say so.
+std::pair<std::shared_ptr<ServerConnection>, bool> Acceptor::enlist(internal::Socket socket,
+                                                                    std::string peer) {
+  const size_t limit = server_->config.max_connections;
+  const bool has_room = server_->connections.size() < limit || make_room();
+  if (!has_room && server_->connections.size() >= limit + kMaxTurnedAway) return {};
   auto connection =
-      std::make_shared<ServerConnection>(server_, std::move(socket), internal::address_text(peer));
+      std::make_shared<ServerConnection>(server_, std::move(socket), std::move(peer));
   server_->connections.insert(connection);
+  return {std::move(connection), has_room};
+}
+
+void Acceptor::serve(internal::Socket socket, std::string peer) {
+  const auto [connection, has_room] = enlist(std::move(socket), std::move(peer));
+  if (!connection) return;
   spawn(server_->executor, "http.connection",
         has_room ? connection->run() : connection->turn_away());
+}
+
+Awaitable<void> Acceptor::start_tls(internal::Socket socket, std::string peer) {
+  const auto self = shared_from_this();
+  const auto server = server_;
+  ++server->handshakes;
+  bool has_begun = false;
+  auto serve_plain = [&](internal::Socket plain) -> Awaitable<void> {
+    --server->handshakes;
+    has_begun = true;
+    if (server->is_stopping) co_return;
+    const auto [connection, has_room] = enlist(std::move(plain), std::move(peer));
+    if (!connection) co_return;
+    if (has_room) {
+      co_await connection->run();
+    } else {
+      co_await connection->turn_away();
+    }
+  };
+  co_await server->tls->terminate(std::move(socket), after(server->config.header_timeout),
+                                  kTlsFlushTime, serve_plain);
+  if (!has_begun) --server->handshakes;
 }
 
 // Closes the connection that has been idle for longest.
@@ -194,6 +234,9 @@ Result<std::unique_ptr<Server>> Server::listen(Executor executor, ServerConfig c
   GB_TRY(auto socket, internal::ListenSocket::open(address, config.unix_mode));
   auto state = std::make_shared<ServerState>();
   state->executor = std::move(executor);
+  if (!config.tls_cert.empty()) {
+    GB_TRY(state->tls, internal::TlsIdentity::load(config.tls_cert, config.tls_key));
+  }
   state->config = std::move(config);
   state->handler = std::move(handler);
   return std::make_unique<ServerImpl>(std::move(state), std::move(socket));

@@ -105,6 +105,8 @@ struct ServerConfig {
   // "unix:/run/glovebox.sock".
   std::string listen = "127.0.0.1:7070";
   int unix_mode = 0600;  // of the socket file
+  // PEM files; when given, TLS is spoken. They are read again when they change.
+  std::string tls_cert, tls_key;
   size_t max_connections =
       4096;  // above it the longest idle one is closed, or else the new one answered with 503
   size_t max_header_bytes = 32 << 10;  // request line and headers; 431
@@ -124,7 +126,7 @@ struct ServerConfig {
 
 class Server {
  public:
-  // Binds and starts to accept. kInvalidArgument for an address that does not parse, kAlreadyExists
+  // Binds and starts to accept. kInvalidArgument for an address that does not parse or a certificate that cannot be used, kAlreadyExists
   // when it is in use.
   static Result<std::unique_ptr<Server>> listen(Executor executor, ServerConfig config,
                                                 Handler handler);

@@ -57,12 +57,13 @@ void Routes::add_unsupported(std::string_view method, std::string_view pattern, 
   });
 }
 
-void add_lizard_routes(http::Router& router, sandbox::SandboxService& service, tenant::Keys& keys) {
+void add_lizard_routes(http::Router& router, sandbox::SandboxService& service, tenant::Keys& keys, preview::Gateway& previews) {
   Routes routes(router, service, keys);
   add_sandbox_routes(routes);
   add_exec_routes(routes);
   add_file_routes(routes);
   add_account_routes(routes);
+  add_port_routes(routes, previews);
   add_unsupported_routes(routes);
 }
 

@@ -52,6 +52,7 @@ void add_sandbox_routes(Routes& routes);
 void add_exec_routes(Routes& routes);
 void add_file_routes(Routes& routes);
 void add_account_routes(Routes& routes);
+void add_port_routes(Routes& routes, preview::Gateway& previews);
 void add_unsupported_routes(Routes& routes);
 
 }  // namespace glovebox::api::lizard

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "api/preview/gateway.h"
 #include "http/router.h"
 #include "sandbox/service.h"
 #include "tenant/keys.h"
@@ -8,7 +9,7 @@
 // The Lizard dialect: what the unmodified npm client @lizard-build/sdk speaks, below /api. docs/lizard.md says what is there.
 namespace glovebox::api::lizard {
 
-// `service` and `keys` outlive the router.
-void add_lizard_routes(http::Router& router, sandbox::SandboxService& service, tenant::Keys& keys);
+// `service`, `keys` and `previews` outlive the router.
+void add_lizard_routes(http::Router& router, sandbox::SandboxService& service, tenant::Keys& keys, preview::Gateway& previews);
 
 }  // namespace glovebox::api::lizard

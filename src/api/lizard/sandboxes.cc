@@ -44,6 +44,8 @@ Result<CreateRequest> parse_create(const sandbox::Caller& caller, const bj::valu
   CreateRequest request;
   sandbox::CreateSpec& spec = request.spec;
   GB_TRYV(refuse_what_is_missing(r));
+  GB_TRY(const auto internet, r.boolean("internetAccess").optional());
+  if (internet == false) spec.attributes[kInternetAttribute] = "off";
   GB_TRYV(check_project(caller, r));
   GB_TRY(spec.template_name, r.string("template", 1).or_default("base"));
   GB_TRY(const auto timeout, r.integer("timeoutMs", 0, kMaxTimeoutMs).or_default(0));

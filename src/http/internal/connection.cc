@@ -139,6 +139,7 @@ Awaitable<bool> ServerConnection::serve_one() {
   }
   Request request;
   request.peer = peer_;
+  request.is_tls = server_->tls != nullptr;
   auto decoder = parse_request_head(buffer_.view().substr(0, *length), request);
   buffer_.consume(*length);
   if (decoder) {

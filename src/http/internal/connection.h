@@ -8,6 +8,7 @@
 
 #include "base/async.h"
 #include "http/framing.h"
+#include "http/internal/tls.h"
 #include "http/internal/transport.h"
 #include "http/server.h"
 
@@ -20,6 +21,8 @@ struct ServerState {
   Executor executor;
   ServerConfig config;
   Handler handler;
+  std::unique_ptr<TlsIdentity> tls;  // null: plain
+  size_t handshakes = 0;             // connections of TLS that are not in `connections` yet
   std::set<std::shared_ptr<ServerConnection>> connections;
   Notifier connection_closed;
   bool is_stopping = false;

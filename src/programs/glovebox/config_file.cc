@@ -79,6 +79,51 @@ std::map<std::string, Setter> known_keys(sandbox::Config* c) {
   return keys;
 }
 
+// What `is_good` takes; `what` says what that is.
+Setter text(std::string* field, std::function<bool(const std::string&)> is_good, std::string what) {
+  return [=](const toml::node& node) -> std::string {
+    const auto value = node.value_exact<std::string>();
+    if (!value || !is_good(*value)) return "must be " + what;
+    *field = *value;
+    return {};
+  };
+}
+
+Setter boolean(bool* field) {
+  return [field](const toml::node& node) -> std::string {
+    const auto value = node.value_exact<bool>();
+    if (!value) return "must be true or false";
+    *field = *value;
+    return {};
+  };
+}
+
+bool is_host_name(const std::string& text) {
+  const bool is_clean = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789.-") == std::string::npos;
+  return is_clean && !text.empty() && text.size() <= 180 && text.front() != '.' && text.back() != '.' && text.find("..") == std::string::npos;
+}
+
+void add_preview(std::map<std::string, Setter>* keys, api::preview::Settings* p) {
+  const auto is_path = [](const std::string& path) { return path.starts_with('/'); };
+  (*keys)["preview.domain"] = text(&p->domain, is_host_name, "a host name in lower case, such as preview.example.com");
+  (*keys)["preview.scheme"] = text(&p->scheme, [](const std::string& s) { return s == "http" || s == "https"; }, "http or https");
+  (*keys)["preview.port"] = integer(1, 65535, [p](int64_t v) { p->port = static_cast<uint16_t>(v); });
+  (*keys)["preview.listen"] = text(&p->listen, [](const std::string& s) { return !s.empty(); }, "an address such as 0.0.0.0:443");
+  (*keys)["preview.tls_cert"] = text(&p->tls_cert, is_path, "the absolute path of a PEM file");
+  (*keys)["preview.tls_key"] = text(&p->tls_key, is_path, "the absolute path of a PEM file");
+  (*keys)["preview.path_same_origin"] = boolean(&p->path_same_origin);
+}
+
+// An option that would have no effect is a mistake.
+Result<void> check(const std::string& path, const api::preview::Settings& p) {
+  const auto wrong = [&](const std::string& what) { return fail(Code::kInvalidArgument, path + ": " + what, {{"field", "preview"}}); };
+  if (p.tls_cert.empty() != p.tls_key.empty()) return wrong("preview.tls_cert and preview.tls_key go together");
+  if (!p.tls_cert.empty() && p.listen.empty()) return wrong("preview.tls_cert needs preview.listen");
+  const bool speaks_of_domain = !p.listen.empty() || !p.scheme.empty() || p.port != 0;
+  if (speaks_of_domain && p.domain.empty()) return wrong("preview.listen, .scheme and .port need preview.domain");
+  return {};
+}
+
 std::string place(const std::string& path, const toml::source_region& source) {
   return path + ":" + std::to_string(source.begin.line) + ":" + std::to_string(source.begin.column);
 }
@@ -101,12 +146,15 @@ Result<void> apply(const std::string& path, const std::string& prefix, const tom
 
 }  // namespace
 
-Result<void> read_config_file(const std::string& path, sandbox::Config* config) {
+Result<void> read_config_file(const std::string& path, sandbox::Config* config, api::preview::Settings* preview) {
   const toml::parse_result parsed = toml::parse_file(path);
   if (!parsed) {
     return fail(Code::kInvalidArgument, place(path, parsed.error().source()) + ": " + std::string(parsed.error().description()));
   }
-  return apply(path, "", parsed.table(), known_keys(config));
+  auto keys = known_keys(config);
+  add_preview(&keys, preview);
+  GB_TRYV(apply(path, "", parsed.table(), keys));
+  return check(path, *preview);
 }
 
 }  // namespace glovebox

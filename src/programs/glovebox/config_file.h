@@ -3,13 +3,14 @@
 
 #include <string>
 
+#include "api/preview/settings.h"
 #include "base/result.h"
 #include "sandbox/config.h"
 
 namespace glovebox {
 
-// Reads the operator's TOML file over `config`. Unknown keys, wrong types and values out of range are kInvalidArgument with
+// Reads the operator's TOML file over `config` and `preview`. Unknown keys, wrong types and values out of range are kInvalidArgument with
 // file, line and column. docs/reference/config.md lists the keys.
-Result<void> read_config_file(const std::string& path, sandbox::Config* config);
+Result<void> read_config_file(const std::string& path, sandbox::Config* config, api::preview::Settings* preview);
 
 }  // namespace glovebox

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "api/lizard/lizard.h"
+#include "api/preview/ports.h"
 #include "api/v1/v1.h"
 #include "base/log.h"
 #include "http/router.h"
@@ -61,7 +62,7 @@ Result<void> make_directories(const std::string& data_dir) {
   return {};
 }
 
-Result<sandbox::Config> read_config(const DaemonOptions& options, const std::string& data_dir) {
+Result<sandbox::Config> read_config(const DaemonOptions& options, const std::string& data_dir, api::preview::Settings* preview) {
   sandbox::Config config;
   config.data_dir = data_dir;
   // More CPUs than the host has cannot be given.
@@ -69,7 +70,7 @@ Result<sandbox::Config> read_config(const DaemonOptions& options, const std::str
   config.default_limits.cpus = std::min(config.default_limits.cpus, config.max_limits.cpus);
   const std::string standard = data_dir + "/config.toml";
   const std::string path = !options.config_file.empty() ? options.config_file : std::filesystem::exists(standard) ? standard : "";
-  if (!path.empty()) GB_TRYV(read_config_file(path, &config));
+  if (!path.empty()) GB_TRYV(read_config_file(path, &config, preview));
   if (!options.default_runtime.empty() && options.default_runtime != "auto") {
     config.default_runtime = runtime::tier_from_name(options.default_runtime);
     if (!config.default_runtime) return fail(Code::kInvalidArgument, "--default-runtime: no tier is named " + options.default_runtime);
@@ -125,12 +126,14 @@ class Daemon {
   Result<void> start_store();
   Result<void> start_manager();
   Result<void> listen();
+  Result<void> listen_for_previews();
   Awaitable<void> serve();
   Awaitable<void> probe_again();
   Awaitable<void> stop();
 
   const DaemonOptions& options_;
   sandbox::Config config_;
+  api::preview::Settings preview_settings_;
   UniqueFd lock_, signals_;
   std::unique_ptr<store::Store> store_;
   std::unique_ptr<tenant::Keys> keys_;
@@ -142,7 +145,8 @@ class Daemon {
   std::unique_ptr<BlockingPool> pool_;
   api::v1::Parts parts_;
   http::Router router_;
-  std::unique_ptr<http::Server> server_;
+  std::unique_ptr<api::preview::Gateway> previews_;
+  std::unique_ptr<http::Server> server_, preview_server_;
   bool stopping_ = false;
 };
 
@@ -151,7 +155,7 @@ Result<void> Daemon::start() {
   const std::string data_dir = std::filesystem::absolute(options_.data_dir, ec).lexically_normal().string();
   GB_TRYV(make_directories(data_dir));
   GB_TRY(lock_, lock_data_dir(data_dir));
-  GB_TRY(config_, read_config(options_, data_dir));
+  GB_TRY(config_, read_config(options_, data_dir, &preview_settings_));
   sigset_t wanted;
   ::sigemptyset(&wanted);
   for (const int signal : {SIGTERM, SIGINT}) ::sigaddset(&wanted, signal);
@@ -205,12 +209,32 @@ Result<void> Daemon::listen() {
   parts_.limits = shown_limits(config_);
   parts_.openapi_json = std::string(embedded_openapi_json());
   parts_.not_ready = [this]() -> std::string { return stopping_ ? "the daemon is stopping" : ""; };
+  GB_TRY(auto tokens, api::preview::Tokens::load(config_.data_dir + "/preview.key"));
+  previews_ = std::make_unique<api::preview::Gateway>(*manager_, *keys_, preview_settings_, std::move(tokens));
   api::v1::add_routes(router_, parts_);
-  api::lizard::add_lizard_routes(router_, *manager_, *keys_);
+  api::preview::add_port_routes(router_, *keys_, previews_.get());
+  api::lizard::add_lizard_routes(router_, *manager_, *keys_, *previews_);
   http::ServerConfig server;
   server.listen = options_.listen;
-  auto handler = [this](http::Exchange& exchange) -> Awaitable<void> { return router_.handle(exchange); };
+  auto handler = [this](http::Exchange& exchange) -> Awaitable<void> {
+    return previews_->claims(exchange.request) ? previews_->serve(exchange) : router_.handle(exchange);
+  };
   GB_TRY(server_, http::Server::listen(loop_.get_executor(), server, handler));
+  GB_TRYV(listen_for_previews());
+  previews_->set_ports(server_->port(), preview_server_ ? preview_server_->port() : 0);
+  return {};
+}
+
+// Where the public may come in: previews only, never the API.
+Result<void> Daemon::listen_for_previews() {
+  if (preview_settings_.listen.empty()) return {};
+  http::ServerConfig config;
+  config.listen = preview_settings_.listen;
+  config.tls_cert = preview_settings_.tls_cert;
+  config.tls_key = preview_settings_.tls_key;
+  auto handler = [this](http::Exchange& exchange) -> Awaitable<void> { return previews_->serve(exchange); };
+  GB_TRY(preview_server_, http::Server::listen(loop_.get_executor(), config, handler));
+  log::info("daemon.previews", {{"listen", preview_server_->address()}, {"domain", preview_settings_.domain}, {"tls", !config.tls_cert.empty()}});
   return {};
 }
 
@@ -244,7 +268,9 @@ Awaitable<void> Daemon::stop() {
   log::info("daemon.stopping", {{"end_sandboxes", options_.end_sandboxes}});
   // Calls that wait on a sandbox finish sooner when it ends, so sandboxes go first when they are to go at all.
   if (options_.end_sandboxes) co_await manager_->end_all("killed");
-  co_await server_->stop(after(kStopTimeout));
+  const Deadline deadline = after(kStopTimeout);
+  if (preview_server_) co_await preview_server_->stop(deadline);
+  co_await server_->stop(deadline);
   std::error_code ec;
   std::filesystem::remove(config_.data_dir + "/daemon.json", ec);
   loop_.stop();
@@ -293,6 +319,7 @@ int print_routes() {
   parts.keys = &keys;
   http::Router router;
   api::v1::add_routes(router, parts);
+  api::preview::add_port_routes(router, keys, nullptr);
   std::string out;
   for (const auto& [method, pattern] : router.routes()) {
     out += (out.empty() ? "[" : ",\n ") + ("{\"method\": \"" + method + "\", \"pattern\": \"" + pattern + "\"}");

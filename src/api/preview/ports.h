@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "api/preview/gateway.h"
+#include "http/router.h"
+
+namespace glovebox::api::preview {
+
+// GET, POST and DELETE /v1/sandboxes/{id}/ports/{port}. `keys` and `gateway` outlive the router.
+void add_port_routes(http::Router& router, const tenant::Keys& keys, Gateway* gateway);
+
+}  // namespace glovebox::api::preview
