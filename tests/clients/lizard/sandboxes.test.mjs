@@ -166,7 +166,7 @@ forEachTier("sandboxes", (context) => {
   test("what this server does not have says so", async () => {
     const box = await context.shared();
     const missing = refused("LizardError", 501, "UNSUPPORTED");
-    for (const call of [() => box.pause(), () => box.resume(), () => box.exposePort(3000), () => box.getHost(3000), () => box.snapshot(),
+    for (const call of [() => box.pause(), () => box.resume(), () => box.snapshot(),
       () => box.fork(), () => box.desktop.start(), () => box.schedules(), () => box.fs.watch("/tmp", () => {})]) {
       await assert.rejects(async () => call(), missing, String(call));
     }
