@@ -13,6 +13,7 @@
 #include "egress/internal/control.h"
 #include "egress/internal/dns_server.h"
 #include "egress/internal/jail.h"
+#include "egress/internal/observer.h"
 #include "egress/internal/sockets.h"
 
 namespace glovebox::egress {
@@ -34,6 +35,10 @@ int serve(boost::asio::io_context& loop, UniqueFd control_fd, RouterSockets sock
   core.max_flows = flows_for(descriptors);
   Control control(core, writer);
   DnsServer dns(core, std::move(sockets.dns_udp));
+  PacketObserver observer(core, std::move(sockets.observed));
+  spawn(executor, "egress.observer", observer.run());
+  spawn(executor, "egress.observer_sweep", observer.sweep());
+  spawn(executor, "egress.echo", observer.relay().take_echo_replies());
   spawn(executor, "egress.accept", accept_flows(core, std::move(sockets.tcp)));
   spawn(executor, "egress.accept_dns", accept_flows(core, std::move(sockets.dns_tcp)));
   spawn(executor, "egress.dns", dns.run());
