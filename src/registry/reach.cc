@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "registry/reach.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+namespace glovebox::registry {
+namespace {
+
+constexpr const char* kProxyVariables[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"};
+
+std::string without_brackets(const std::string& host) {
+  return host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host;
+}
+
+std::string proxy_host(const char* value) {
+  std::string text = value;
+  if (const size_t scheme = text.find("://"); scheme != text.npos) text.erase(0, scheme + 3);
+  const auto url = parse_url("http://" + text);  // its own scheme (socks5h, …) says nothing about the host
+  return url ? url->origin.host : "";
+}
+
+void resolve(const std::string& host, std::set<policy::Address>& out) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(without_brackets(host).c_str(), nullptr, &hints, &found) != 0) return;
+  for (const addrinfo* a = found; a; a = a->ai_next) {
+    if (const auto address = address_of(a->ai_addr)) out.insert(*address);
+  }
+  ::freeaddrinfo(found);
+}
+
+}  // namespace
+
+std::optional<policy::Address> address_of(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address->sa_family == AF_INET) {
+    return policy::address_v4(ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr));
+  }
+  if (address->sa_family != AF_INET6) return std::nullopt;
+  if (!::inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof text)) return std::nullopt;
+  return policy::parse_address(text);
+}
+
+Reach::Reach(const Settings& settings) : file_hosts_(settings.file_hosts.begin(), settings.file_hosts.end()) {
+  for (const auto* upstream : {&settings.pypi, &settings.npm, &settings.debian, &settings.debian_security}) {
+    const auto url = upstream->empty() ? Result<Url>() : parse_url(*upstream);
+    if (!url || url->origin.host.empty()) continue;
+    const std::string secret = url->user.empty() ? "" : url->user + ":" + url->password;
+    auto& known = upstreams_[url->origin];
+    if (known.empty()) known = secret;
+  }
+  for (const char* variable : kProxyVariables) {
+    const char* value = std::getenv(variable);
+    if (value && *value) proxy_hosts_.insert(proxy_host(value));
+  }
+}
+
+Result<void> Reach::check(const Url& url, bool is_named_by_index) const {
+  if (is_upstream(url.origin)) return {};
+  const std::string where = url.origin.scheme + "://" + url.origin.host + ":" + std::to_string(url.origin.port);
+  if (!is_named_by_index) return fail(Code::kForbidden, where + ": is not an upstream of this registry");
+  if (url.origin.scheme != "https") return fail(Code::kForbidden, where + ": files come from an upstream or by https");
+  const auto literal = policy::parse_address(without_brackets(url.origin.host));
+  if (literal && !policy::special_range(*literal).empty() && !file_hosts_.contains(url.origin.host)) {
+    return fail(Code::kForbidden, where + ": special address (" + std::string(policy::special_range(*literal)) + ")");
+  }
+  return {};
+}
+
+std::string Reach::refuse_address(const Origin& origin, const sockaddr* address) {
+  if (is_upstream(origin) || file_hosts_.contains(origin.host)) return "";
+  const auto known = address_of(address);
+  if (!known) return "floor:unknown";
+  const std::string range(policy::special_range(*known));
+  if (range.empty() || operator_addresses().contains(*known)) return "";
+  return range;
+}
+
+// Blocks for as long as names take to resolve; once in the life of a configuration, and only where special addresses come up at all.
+const std::set<policy::Address>& Reach::operator_addresses() {
+  if (!operator_addresses_) {
+    operator_addresses_.emplace();
+    for (const auto& [origin, secret] : upstreams_) resolve(origin.host, *operator_addresses_);
+    for (const std::string& host : proxy_hosts_) resolve(host, *operator_addresses_);
+  }
+  return *operator_addresses_;
+}
+
+std::string Reach::credentials(const Origin& origin) const {
+  const auto it = upstreams_.find(origin);
+  return it == upstreams_.end() ? "" : it->second;
+}
+
+}  // namespace glovebox::registry
