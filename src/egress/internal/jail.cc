@@ -14,14 +14,15 @@
 #include <csignal>
 #include <memory>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define GB_HAS_SANITIZER 1
-#endif
-#endif
-
 namespace glovebox::egress {
 namespace {
+
+// Sanitizers make system calls and threads of their own.
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr bool kIsSanitized = true;
+#else
+constexpr bool kIsSanitized = false;
+#endif
 
 // clang-format off: a table, in groups
 constexpr const char* kCalls[] = {
@@ -60,9 +61,7 @@ Result<void> become(uid_t uid, gid_t gid) {
 }
 
 Result<void> install_filter() {
-#ifdef GB_HAS_SANITIZER
-  return {};  // sanitizers make calls of their own
-#else
+  if (kIsSanitized) return {};
   const std::unique_ptr<void, void (*)(void*)> context(::seccomp_init(SCMP_ACT_ERRNO(EPERM)), ::seccomp_release);
   if (!context) return fail(Code::kInternal, "seccomp_init failed");
   for (const char* name : kCalls) {
@@ -72,7 +71,6 @@ Result<void> install_filter() {
   }
   if (const int rc = ::seccomp_load(context.get()); rc < 0) return fail_errno("seccomp_load", -rc);
   return {};
-#endif
 }
 
 void limit(__rlimit_resource resource, rlim_t value) {
@@ -92,9 +90,7 @@ Result<void> enter_jail(const std::string& root_directory, uid_t uid, gid_t gid)
   // A change of user clears it, hence here. The control stream ends, too, when the parent was gone before this.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
   limit(RLIMIT_CORE, 0);
-#ifndef GB_HAS_SANITIZER
-  limit(RLIMIT_NPROC, 0);
-#endif
+  if (!kIsSanitized) limit(RLIMIT_NPROC, 0);
   return install_filter();
 }
 
