@@ -25,11 +25,11 @@ PROOFS = {
     "no_sandbox": ["mount_tmpfs", "mount_bind", "remount_writable", "pivot_root", "mount_with_new_calls", "join_namespaces", "new_namespaces",
                    "mount_in_user_namespace", "clone_user_namespace", "other_socket_families", "read_canary", "read_canary_by_link", "leave_chroot",
                    "overlay_attributes", "setuid_program", "file_capabilities", "hold_capabilities", "kernel_command_line", "kernel_log",
-                   "environments", "host_name"],
+                   "environments", "host_name", "bpf", "perf_event_open", "keyctl", "add_key", "userfaultfd", "io_uring", "kexec_load",
+                   "kexec_file_load", "init_module", "finit_module", "reboot", "swapon", "acct", "iopl", "set_hostname", "open_by_handle"],
     "host_pid_namespace": ["trace_init", "read_init_memory", "probe_all_pids", "garbage_on_channel", "rewrite_agent_memory", "stop_agent", "kill_agent"],
     "visible_process": ["signal_host_processes", "list_processes"],
-    "yes_kernel": ["bpf", "perf_event_open", "keyctl", "add_key", "userfaultfd", "io_uring", "kexec_load", "kexec_file_load", "init_module",
-                   "finit_module", "reboot", "swapon", "acct", "iopl", "set_clock", "set_hostname", "open_by_handle"],
+    "yes_kernel": ["set_clock"],
     "yes_hypervisor": ["hypervisor_socket"],
     "kept_capabilities": ["read_other_users_memory"],
     "mask_in_reach": ["unmount_mask"],
@@ -109,6 +109,11 @@ def test_every_attempt_has_a_weakening(attempts):
 @pytest.mark.parametrize("weakening", PROOFS)
 def test_attempts_get_through_where_the_defence_is_missing(attacker, facts, weakening):
     results = run_weakened(attacker, weakening, facts, PROOFS[weakening])
+    # What this kernel was built without is no defence that could be taken away: a filter says yes in its place.
+    lacking = [name for name, (_, evidence) in results.items() if evidence.endswith(": ENOSYS")]
+    if lacking:
+        assert set(lacking) <= {"kexec_load", "kexec_file_load", "init_module", "finit_module", "iopl", "io_uring", "userfaultfd", "acct"}
+        results |= run_weakened(attacker, "yes_kernel", facts, lacking)
     assert {name: r for name, r in results.items() if r[0] != "GOT_THROUGH"} == {}
 
 
@@ -130,9 +135,9 @@ def data_dir(tmp_path):
     return tmp_path / "data"
 
 
-def attack(glovebox, data_dir, *options):
-    return subprocess.Popen([glovebox, "--data-dir", str(data_dir), "--json", "doctor", "--attack", *options], stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def attack(glovebox, data_dir, *options, target=()):
+    return subprocess.Popen([glovebox, "--data-dir", str(data_dir), "--json", *target, "doctor", "--attack", *options],
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("tier", ["container", "gvisor"])
@@ -180,6 +185,48 @@ def test_what_gets_through_makes_the_command_fail(glovebox, data_dir):
     report = json.loads(out)
     assert [a["attempt"] for a in report["attempts"] if a["result"] == "GOT_THROUGH"] == ["host_listeners"]
     assert process.returncode == 1 and report["failures"] == 1
+
+
+# What the command tries through the API, and the weakness of a daemon (weak_daemon.py) in which it has to get through.
+API_PROOFS = {
+    "none": [],
+    "inherited_directory": ["execute_in_descriptor"],
+    "follows_links": ["read_link_by_api", "race_links_by_api", "host_canary"],  # the host's side sees the file that was written
+    "checks_then_opens": ["race_links_by_api", "host_canary"],
+    "keeps_marks": ["setuid_from_archive"],
+    "root_is_root": ["self_script_as_shell", "read_link_by_api"],
+}
+
+
+@pytest.mark.parametrize("weakness", API_PROOFS)
+def test_attempts_through_the_api_get_through_where_the_defence_is_missing(glovebox, attacker, tmp_path, weakness):
+    """And only there: the same daemon without this weakness stops them."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+        os.chmod(place, 0o755)
+        daemon = subprocess.Popen([sys.executable, HERE / "weak_daemon.py", weakness, place], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, text=True)
+        try:
+            url = daemon.stdout.readline().strip()
+            process = attack(glovebox, tmp_path, "--runtime", "container", target=("--url", url, "--key", "none"))
+            out, err = process.communicate(timeout=150)
+        finally:
+            daemon.terminate()
+            daemon.wait()
+    report = json.loads(out) if out else pytest.fail(err)
+    tried = {a["attempt"] for a in report["attempts"]}
+    assert tried >= {name for names in API_PROOFS.values() for name in names}
+    through = {a["attempt"]: a["evidence"] for a in report["attempts"] if a["result"] not in ("refused", "harmless")}
+    assert set(through) == set(API_PROOFS[weakness]), through
+    assert process.returncode == (1 if through else 0)
+
+
+def test_a_missing_template_is_named_with_what_to_do(glovebox, tmp_path):
+    process = attack(glovebox, tmp_path, "--runtime", "container", "--template", "nobody-has-this")
+    out, err = process.communicate(timeout=60)
+    if "runtime_unavailable" in err:
+        pytest.skip(err.strip())
+    assert process.returncode == 125 and out == ""
+    assert "nobody-has-this" in err and "glovebox template build" in err
 
 
 def test_runtime_needs_attack(glovebox):

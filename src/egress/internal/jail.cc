@@ -25,7 +25,7 @@ constexpr bool kIsSanitized = false;
 #endif
 
 // clang-format off: a table, in groups
-constexpr const char* kCalls[] = {
+[[maybe_unused]] constexpr const char* kCalls[] = {
     // sockets and pipes
     "accept4", "bind", "close", "connect", "dup", "fcntl", "getpeername", "getsockname", "getsockopt", "pipe2", "poll", "ppoll", "read",
     "readv", "recvfrom", "recvmsg", "sendmsg", "sendto", "setsockopt", "shutdown", "socket", "splice", "write", "writev", "ioctl",

@@ -99,7 +99,8 @@ Async<std::vector<Attempt>> attack_tiers(Loop& loop, const ApiClient& api, const
     // A watch of its own for each: what changed is then this tier's doing.
     GB_CO_TRY(const auto watch, HostWatch::start(plan_for_host(settings.data_dir)));
     GB_CO_TRY(auto attempts,
-              co_await besiege(loop, api, tier, "base", *watch, {settings.data_dir}));
+              co_await besiege(loop, api, tier, options.template_name, *watch,
+                               {settings.data_dir}));
     for (auto& attempt : attempts) all.push_back(std::move(attempt));
   }
   co_return all;

@@ -313,6 +313,8 @@ void CommandLine::add_host_commands() {
   doctor->add_option("--runtime", parsed_.attack.runtime, "Attack only this one")
       ->check(CLI::IsMember({"microvm", "gvisor", "container"}))
       ->needs(attack);
+  doctor->add_option("--template", parsed_.attack.template_name, "What to attack from [base]")
+      ->needs(attack);
   on_run(doctor, [this](const Settings& s) {
     return parsed_.attacks ? actions_.attack(s, parsed_.attack) : actions_.doctor(s, parsed_.runsc);
   });

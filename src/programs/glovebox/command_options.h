@@ -68,6 +68,7 @@ struct KeyOptions {
 
 struct AttackOptions {
   std::string runtime;  // empty: every usable one
+  std::string template_name = "base";
 };
 
 }  // namespace glovebox::cli
