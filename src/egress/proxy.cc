@@ -31,7 +31,7 @@ size_t flows_for(size_t descriptors) {
 int serve(boost::asio::io_context& loop, UniqueFd control_fd, RouterSockets sockets, size_t descriptors) {
   const Executor executor = loop.get_executor();
   ControlWriter writer(executor, std::move(control_fd));
-  Core core(executor, [&](std::string line) { writer.write(std::move(line)); });
+  Core core(executor, [&](std::string line) { writer.write_event(std::move(line)); });
   core.max_flows = flows_for(descriptors);
   Control control(core, writer);
   DnsServer dns(core, std::move(sockets.dns_udp));

@@ -37,11 +37,15 @@ Result<policy::Address> address_field(const bj::object& message) {
 ControlWriter::ControlWriter(const Executor& executor, UniqueFd fd)
     : executor_(executor), stream_(std::make_shared<Watched>(executor, std::move(fd))) {}
 
-void ControlWriter::write(std::string line) {
+void ControlWriter::write_event(std::string line) {
   if (pending_.size() > kMaxPending) {
     ++dropped_;
-    return;
+  } else {
+    write(std::move(line));
   }
+}
+
+void ControlWriter::write(std::string line) {
   pending_ += line;
   if (is_draining_) return;
   is_draining_ = true;

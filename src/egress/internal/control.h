@@ -14,9 +14,9 @@ namespace glovebox::egress {
 class ControlWriter {
  public:
   ControlWriter(const Executor& executor, UniqueFd fd);
-  // Sends at once what the stream takes and keeps the rest. When the daemon does not read, events are dropped and counted rather than
-  // held without end.
   void write(std::string line);
+  // The same, but dropped and counted when the daemon has not read for long: entries of the log are not held without end.
+  void write_event(std::string line);
   Watched& stream() { return *stream_; }
 
  private:

@@ -4,8 +4,10 @@
 #include <grp.h>
 #include <linux/capability.h>
 #include <seccomp.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -28,7 +30,7 @@ constexpr bool kIsSanitized = false;
 [[maybe_unused]] constexpr const char* kCalls[] = {
     // sockets and pipes
     "accept4", "bind", "close", "connect", "dup", "fcntl", "getpeername", "getsockname", "getsockopt", "pipe2", "poll", "ppoll", "read",
-    "readv", "recvfrom", "recvmsg", "sendmsg", "sendto", "setsockopt", "shutdown", "socket", "splice", "write", "writev", "ioctl",
+    "readv", "recvfrom", "recvmsg", "sendmsg", "sendto", "setsockopt", "shutdown", "splice", "write", "writev",
     // the loop
     "clock_gettime", "clock_nanosleep", "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_wait", "eventfd2", "timerfd_create",
     "timerfd_settime",
@@ -60,6 +62,14 @@ Result<void> become(uid_t uid, gid_t gid) {
   return {};
 }
 
+// The call is allowed when its argument number `index` is `value`.
+Result<void> allow_with(scmp_filter_ctx context, int number, unsigned index, uint64_t value) {
+  const scmp_arg_cmp argument{index, SCMP_CMP_MASKED_EQ, 0xFFFFFFFF, value};
+  const int rc = ::seccomp_rule_add_array(context, SCMP_ACT_ALLOW, number, 1, &argument);
+  if (rc < 0) return fail_errno("seccomp rule", -rc);
+  return {};
+}
+
 Result<void> install_filter() {
   if (kIsSanitized) return {};
   const std::unique_ptr<void, void (*)(void*)> context(::seccomp_init(SCMP_ACT_ERRNO(EPERM)), ::seccomp_release);
@@ -69,6 +79,8 @@ Result<void> install_filter() {
     if (number < 0) continue;  // unknown to this architecture
     if (const int rc = ::seccomp_rule_add(context.get(), SCMP_ACT_ALLOW, number, 0); rc < 0) return fail_errno(name, -rc);
   }
+  for (const uint64_t family : {AF_INET, AF_INET6, AF_UNIX}) GB_TRYV(allow_with(context.get(), SCMP_SYS(socket), 0, family));
+  for (const uint64_t request : {FIONBIO, SIOCGIFNAME, SIOCGIFADDR}) GB_TRYV(allow_with(context.get(), SCMP_SYS(ioctl), 1, request));
   if (const int rc = ::seccomp_load(context.get()); rc < 0) return fail_errno("seccomp_load", -rc);
   return {};
 }
