@@ -65,6 +65,8 @@ Async<void> TierBench::run() {
   GB_CO_TRYV(co_await parallel_execs(id));
   say(tier_ + ": files");
   GB_CO_TRYV(co_await transfers(id));
+  say(tier_ + ": previews");
+  GB_CO_TRYV(co_await previews(id));
   say(tier_ + ": neighbours");
   GB_CO_TRYV(co_await neighbours(id));
   if (peer_ != nullptr) peer_->go_on(kPeerBox);

@@ -16,7 +16,7 @@ namespace glovebox::bench {
 // well below.
 struct Rounds {
   size_t lives, execs, idle_execs, bursts, burst_size, crowds, crowd_size;
-  size_t parallel_rounds, small_files, large_files, neighbour_rounds, neighbour_execs;
+  size_t parallel_rounds, small_files, large_files, preview_rounds, neighbour_rounds, neighbour_execs;
 };
 constexpr Rounds kFull{.lives = 40,
                        .execs = 400,
@@ -28,6 +28,7 @@ constexpr Rounds kFull{.lives = 40,
                        .parallel_rounds = 5,
                        .small_files = 100,
                        .large_files = 5,
+                       .preview_rounds = 4,
                        .neighbour_rounds = 4,
                        .neighbour_execs = 100};
 constexpr Rounds kQuick{.lives = 8,
@@ -40,6 +41,7 @@ constexpr Rounds kQuick{.lives = 8,
                         .parallel_rounds = 2,
                         .small_files = 20,
                         .large_files = 2,
+                        .preview_rounds = 1,
                         .neighbour_rounds = 1,
                         .neighbour_execs = 40};
 
@@ -96,6 +98,7 @@ class TierBench {
   Async<void> transfer(std::string id, size_t bytes, size_t count);
   Result<void> their_upload(int source_fd) const;
   Result<void> their_download(size_t bytes) const;
+  Async<void> previews(std::string id);
   // Into one sandbox while another one of the tier misbehaves.
   Async<void> neighbours(std::string id);
   Async<void> beside(std::string id, std::string name, Words argv);

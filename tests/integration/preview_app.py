@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs inside a sandbox, on the Python of its template alone. Port 8000: an app that does what apps do. Port 8001: a server that answers
-with whatever the request's path names, well-formed or not."""
+with whatever the request's path names, well-formed or not. Port 8002: takes connections and says nothing."""
 
 import base64
 import hashlib
@@ -191,7 +191,15 @@ class Web(http.server.ThreadingHTTPServer):
     request_queue_size = 100
 
 
+def listen_and_say_nothing():
+    with socket.create_server(("127.0.0.1", 8002), backlog=200) as listener:
+        kept = []
+        while True:
+            kept.append(listener.accept())
+
+
 if __name__ == "__main__":
+    threading.Thread(target=listen_and_say_nothing, daemon=True).start()
     web, hostile = Web(("127.0.0.1", 8000), App), Servers(("127.0.0.1", 8001), Hostile)
     socket.setdefaulttimeout(60)
     threading.Thread(target=hostile.serve_forever, daemon=True).start()

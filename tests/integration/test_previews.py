@@ -18,6 +18,7 @@ import pytest
 import websockets
 
 from client import check_error, eventually, scaled
+from daemon import find_program, share_templates
 
 APP = (pathlib.Path(__file__).parent / "preview_app.py").read_bytes()
 MIB = 1 << 20
@@ -481,6 +482,18 @@ def test_a_client_that_leaves_ends_the_connection_to_the_app(app):
     assert app.get("/").status_code == 200
 
 
+def test_a_sandboxs_connections_are_bounded(create):
+    app = Preview(serve_app(create()), 8002)
+    with contextlib.ExitStack() as kept:
+        for _ in range(512):
+            kept.enter_context(app.raw(app.head("GET", "/")))
+        other = Preview(app.box, 8000)
+        eventually(lambda: other.get("/").status_code == 429, 10, "the sandbox has all it may have")
+        other.refused(429, "capacity")
+        assert app.box.ok("echo alive") == "alive\n"
+    eventually(lambda: other.get("/").status_code == 200, 10, "they are given back")
+
+
 def test_an_app_that_dies_mid_response(create):
     app = Preview(serve_app(create()), 8000)
     with pytest.raises(httpx.RemoteProtocolError):
@@ -552,9 +565,12 @@ def test_a_domain_with_tls(domain, runtimes):
         first = exchange(connection, f"GET /?glovebox_token={token} HTTP/1.1\nHost: {host}\nConnection: close\n\n")
         assert b"302 Found" in first and b"SameSite=Lax; Secure" in first
     # Previews only: neither the API nor path URLs, and no name that is no sandbox's.
-    for target, name in (("/v1/sandboxes", "preview.test"), ("/healthz", "www.preview.test"), ("/healthz", "localhost")):
+    for target, name in (("/v1/sandboxes", "preview.test"), ("/healthz", "www.preview.test"), ("/healthz", "localhost"),
+                         (app.prefix + "/", "localhost"), ("/", app.host), (app.prefix + "/", "www.preview.test")):
         with tls_connection(port, cert, host) as connection:
-            assert b" 404 " in exchange(connection, f"GET {target} HTTP/1.1\nHost: {name}\nX-API-Key: {daemon.admin.key}\nConnection: close\n\n"), name
+            answer = exchange(connection, f"GET {target} HTTP/1.1\nHost: {name}\nX-API-Key: {daemon.admin.key}\n"
+                                          f"X-Glovebox-Preview-Token: {token}\nConnection: close\n\n")
+            assert b" 404 " in answer, (target, name)
 
     async def talk():
         context = ssl.create_default_context(cafile=str(cert))
@@ -578,4 +594,29 @@ def test_a_domain_with_tls(domain, runtimes):
     make_certificate(directory, "preview.test")  # renewed: the old authority does not vouch for what is served now
     with tls_connection(port, cert, host) as connection:
         assert b"200 OK" in exchange(connection, ask.format(host))
+    app.box.kill()
+
+
+@pytest.mark.parametrize("config, complaint", [
+    ('domain = "Preview.Test"', "preview.domain must be a host name in lower case"),
+    ('domain = "preview.test"\ntls_cert = "/x.pem"\ntls_key = "/x.key"', "preview.tls_cert needs preview.listen"),
+    ('domain = "preview.test"\nlisten = "127.0.0.1:0"\ntls_cert = "/x.pem"', "go together"),
+    ('listen = "127.0.0.1:0"', "need preview.domain"),
+    ('domain = "preview.test"\nlisten = "127.0.0.1:0"\ntls_cert = "/nowhere.pem"\ntls_key = "/nowhere.key"', "/nowhere.pem: is no usable certificate"),
+    ("path_same_origin = 1", "preview.path_same_origin must be true or false"),
+    ("domian = 1", "preview.domian is not a known key"),
+])
+def test_settings_that_cannot_work_stop_the_start(tmp_path, config, complaint):
+    share_templates(tmp_path)
+    (tmp_path / "config.toml").write_text("[preview]\n" + config + "\n")
+    done = subprocess.run([find_program(), "up", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and complaint in done.stdout + done.stderr, done
+
+
+def test_apps_may_share_the_origin_where_the_operator_says_so(make_daemon, runtimes):
+    daemon = make_daemon(config="[preview]\npath_same_origin = true\n")
+    app = Preview(serve_app(daemon.admin.create(runtime="container" if runtimes["container"]["usable"] else "auto")), 8000)
+    assert "content-security-policy" not in app.get("/").headers
+    link = app.get(f"/?glovebox_token={app.info['token']}", token=False, headers={"Sec-Fetch-Mode": "navigate"})
+    assert link.headers["location"] == app.prefix + "/"
     app.box.kill()

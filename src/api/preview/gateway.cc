@@ -134,8 +134,9 @@ std::string Gateway::browser_target(const http::Request& request, const Address&
   return out;
 }
 
-Awaitable<void> Gateway::serve(http::Exchange& exchange) {
-  const auto address = address_of(exchange.request, settings_.domain);
+Awaitable<void> Gateway::serve(http::Exchange& exchange, bool only_names) {
+  auto address = address_of(exchange.request, settings_.domain);
+  if (only_names && !host_name(exchange.request.header("Host").value_or("")).ends_with("." + settings_.domain)) address.reset();
   auto done = address ? co_await answer(exchange, *address) : Result<void>(fail(no_such_preview()));
   if (done) co_return;
   if (exchange.response.head_sent()) {

@@ -32,7 +32,8 @@ class Gateway {
 
   // Serves a request that is for a preview; the others belong to the API.
   bool claims(const http::Request& request) const { return address_of(request, settings_.domain).has_value(); }
-  Awaitable<void> serve(http::Exchange& exchange);
+  // `only_names`: host names below the domain; everything else is 404.
+  Awaitable<void> serve(http::Exchange& exchange, bool only_names = false);
 
   // What the API shows and changes. Another tenant's sandbox is kSandboxNotFound.
   struct Urls {

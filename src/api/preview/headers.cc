@@ -96,9 +96,15 @@ bool is_our_cookie(const std::string& cookie) {
 }  // namespace
 
 Outside outside_of(const http::Request& request) {
-  Outside out{request.is_tls ? "https" : "http", request.header("Host").value_or("")};
+  const auto is_host = [](const std::string& host) {
+    return !host.empty() && std::all_of(host.begin(), host.end(), [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || std::string_view(".:[]-_").find(c) != std::string_view::npos;
+    });
+  };
+  Outside out{request.is_tls ? "https" : "http", "localhost"};
+  if (const auto host = request.header("Host"); host && is_host(*host)) out.host = *host;
   if (const auto scheme = request.header("X-Forwarded-Proto"); scheme == "https" || scheme == "http") out.scheme = *scheme;
-  if (const auto host = request.header("X-Forwarded-Host"); host && host->find_first_of(" ,/\\@?#\"<>") == host->npos && !host->empty()) out.host = *host;
+  if (const auto host = request.header("X-Forwarded-Host"); host && is_host(*host)) out.host = *host;
   return out;
 }
 

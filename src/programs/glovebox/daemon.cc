@@ -232,7 +232,7 @@ Result<void> Daemon::listen_for_previews() {
   config.listen = preview_settings_.listen;
   config.tls_cert = preview_settings_.tls_cert;
   config.tls_key = preview_settings_.tls_key;
-  auto handler = [this](http::Exchange& exchange) -> Awaitable<void> { return previews_->serve(exchange); };
+  auto handler = [this](http::Exchange& exchange) -> Awaitable<void> { return previews_->serve(exchange, true); };
   GB_TRY(preview_server_, http::Server::listen(loop_.get_executor(), config, handler));
   log::info("daemon.previews", {{"listen", preview_server_->address()}, {"domain", preview_settings_.domain}, {"tls", !config.tls_cert.empty()}});
   return {};
