@@ -15,26 +15,32 @@ from netns import Namespace
 BINARY = os.environ.get("GLOVEBOX_EGRESS_PROXY",
                         str(pathlib.Path(__file__).resolve().parents[2] / "build/dev/src/egress/egress_proxy_alone"))
 
+# What src/network puts into the router namespace, as far as the proxy is concerned.
 RULES = """
 table inet glovebox {
-  chain spoofed {
-    type filter hook prerouting priority raw; policy accept;
-    meta nfproto ipv6 drop
-    iifname "gb*" ip frag-off & 0x3fff != 0 drop
-    iifname "gb*" fib saddr . iif oif missing drop
+  chain guard {
+    type filter hook prerouting priority -450; policy accept;
+    iifname != "gb*" accept
+    meta nfproto != ipv4 drop
+    ip hdrlength > 5 drop
+    ip frag-off & 0x3fff != 0 drop
+    fib saddr . iif oif missing drop
+    meta l4proto tcp accept
+    udp dport 53 accept
+    drop
   }
-  chain redirected {
+  chain capture {
     type nat hook prerouting priority dstnat; policy accept;
-    iifname "gb*" meta l4proto tcp redirect to :3129
     iifname "gb*" udp dport 53 redirect to :3053
+    iifname "gb*" tcp dport 53 redirect to :3053
+    iifname "gb*" meta l4proto tcp redirect to :3129
   }
   chain input {
-    type filter hook input priority 0; policy drop;
-    iifname "gb*" tcp dport 3129 accept
-    iifname "gb*" udp dport 3053 accept
+    type filter hook input priority filter; policy drop;
+    iifname "gb*" ct status dnat accept
   }
   chain forward {
-    type filter hook forward priority 0; policy drop;
+    type filter hook forward priority filter; policy drop;
   }
 }
 """

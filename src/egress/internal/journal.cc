@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "egress/internal/journal.h"
 
+#include <utility>
+
 #include "base/random.h"
 #include "base/text.h"
 
@@ -37,6 +39,28 @@ class Line {
   std::string out_;
 };
 
+std::string line_of(const std::string& sandbox, const Event& event, uint64_t folded) {
+  Line line(sandbox);
+  line.text("kind", event.kind);
+  line.text("flow", event.flow);
+  line.text("protocol", event.protocol);
+  line.text("host", event.host);
+  line.text("address", event.address);
+  line.number("port", event.port);
+  line.text("verdict", event.verdict);
+  line.text("rule", event.rule);
+  line.text("reason", event.reason);
+  line.number("bytes_out", event.bytes_out);
+  line.number("bytes_in", event.bytes_in);
+  line.text("phase", event.phase);
+  line.optional("method", event.method);
+  line.optional("path", event.path);
+  line.optional("query_type", event.query_type);
+  line.optional("how_to_allow", event.how_to_allow);
+  if (folded > 0) line.number("folded", folded);
+  return line.end();
+}
+
 }  // namespace
 
 void set_verdict(Event& event, const policy::Verdict& verdict) {
@@ -60,41 +84,24 @@ void Journal::record(const std::string& sandbox, EventRate& rate, const Event& e
   flush(sandbox, rate);
   if (rate.written >= kPerSecond && event.phase != "close") {
     ++rate.folded;
+    if (event.verdict == "denied") rate.has_folded_denial = true;
     return;
   }
   ++rate.written;
-  Line line(sandbox);
-  line.text("kind", event.kind);
-  line.text("flow", event.flow);
-  line.text("protocol", event.protocol);
-  line.text("host", event.host);
-  line.text("address", event.address);
-  line.number("port", event.port);
-  line.text("verdict", event.verdict);
-  line.text("rule", event.rule);
-  line.text("reason", event.reason);
-  line.number("bytes_out", event.bytes_out);
-  line.number("bytes_in", event.bytes_in);
-  line.text("phase", event.phase);
-  line.optional("method", event.method);
-  line.optional("path", event.path);
-  line.optional("query_type", event.query_type);
-  line.optional("how_to_allow", event.how_to_allow);
-  write_(line.end());
+  write_(line_of(sandbox, event, 0));
 }
 
 void Journal::flush(const std::string& sandbox, EventRate& rate) {
   const auto now = Clock::now();
   if (now - rate.begin < std::chrono::seconds(1)) return;
-  const uint64_t folded = rate.folded;
-  rate = {now, 0, 0};
-  if (folded == 0) return;
-  Line line(sandbox);
-  line.text("kind", "connection");
-  line.text("verdict", "folded");
-  line.text("reason", std::to_string(folded) + " more entries within a second were not written one by one");
-  line.number("folded", folded);
-  write_(line.end());
+  const auto before = std::exchange(rate, {now});
+  if (before.folded == 0) return;
+  Event event;
+  event.protocol = "other";
+  event.verdict = before.has_folded_denial ? "denied" : "allowed";
+  event.rule = "limit:log";
+  event.reason = std::to_string(before.folded) + " more entries within a second were not written one by one";
+  write_(line_of(sandbox, event, before.folded));
 }
 
 }  // namespace glovebox::egress

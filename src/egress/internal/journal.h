@@ -33,10 +33,11 @@ void set_failed(Event& event, const policy::Verdict& verdict, std::string reason
 struct EventRate {
   Clock::time_point begin{};
   uint64_t written = 0, folded = 0;
+  bool has_folded_denial = false;
 };
 
-// Writes events to the control stream. At most kPerSecond for a sandbox; those above are counted and reported in one entry of
-// verdict "folded".
+// Writes events to the control stream. At most kPerSecond for a sandbox; those above are counted and reported in one entry with
+// "folded": N and rule "limit:log", whose verdict is "denied" when one of them was.
 class Journal {
  public:
   static constexpr uint64_t kPerSecond = 200;
