@@ -119,11 +119,12 @@ Awaitable<void> Call::send_plain(int status, std::string json) {
 
 policy::PackageVerdict Call::charge(uint64_t bytes) {
   const uint64_t limit = policy().max_bytes;
-  if (limit > 0 && (tenant->used_bytes >= limit || bytes > limit - tenant->used_bytes)) {
+  uint64_t& used = *tenant->used_bytes;
+  if (limit > 0 && (used >= limit || bytes > limit - used)) {
     return {false, "packages.max_bytes",
-            "The sandbox may download " + human_bytes(limit) + " of packages and has had " + human_bytes(tenant->used_bytes) + "."};
+            "The sandbox may download " + human_bytes(limit) + " of packages and has had " + human_bytes(used) + "."};
   }
-  tenant->used_bytes += bytes;
+  used += bytes;
   return {true, "", ""};
 }
 

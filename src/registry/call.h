@@ -21,7 +21,7 @@ namespace glovebox::registry {
 struct Tenant {
   std::string id;
   policy::PackagePolicy policy;
-  uint64_t used_bytes = 0;  // of files, for policy.max_bytes
+  std::shared_ptr<uint64_t> used_bytes = std::make_shared<uint64_t>(0);  // of files, for policy.max_bytes; outlives changes of the policy
   int active = 0;           // requests under way
   Notifier freed;
 };

@@ -105,7 +105,7 @@ curl_socket_t open_socket(void* context, curlsocktype, curl_sockaddr* address) {
 Error error_of(CURLcode status, const Transfer& transfer) {
   const std::string what = transfer.url.origin.host + ": " + curl_easy_strerror(status);
   if (status == CURLE_OPERATION_TIMEDOUT) return {Code::kTimeout, what, {}};
-  if (status == CURLE_PARTIAL_FILE || status == CURLE_BAD_CONTENT_ENCODING) return {Code::kCorrupt, what, {}};
+  if (status == CURLE_BAD_CONTENT_ENCODING) return {Code::kCorrupt, what, {}};
   return {Code::kUnavailable, what, {}};
 }
 
@@ -195,7 +195,7 @@ void FetcherImpl::start_waiting() {
 
 void FetcherImpl::start(std::unique_ptr<Transfer> transfer, std::string_view text) {
   auto url = transfer->url.text.empty() ? parse_url(text) : resolve_url(transfer->url, text);
-  auto allowed = url ? reach_->check(*url, transfer->fetch.is_named_by_index) : Result<void>(fail(url.error()));
+  auto allowed = url ? reach_->check(*url, transfer->fetch.is_named_by_index) : Result<void>(fail(Code::kForbidden, url.error().message));
   if (!allowed) return transfer->sink->on_done(std::move(allowed));
   transfer->url = std::move(*url);
   transfer->reach = reach_.get();
@@ -221,7 +221,6 @@ void FetcherImpl::set_options(Transfer& transfer) {
   curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer.headers);
   curl_easy_setopt(easy, CURLOPT_USERAGENT, "glovebox-registry");
   curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_2TLS));
-  curl_easy_setopt(easy, CURLOPT_PIPEWAIT, 1L);
   curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);  // every hop is checked first, see finish()
   curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
   curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);

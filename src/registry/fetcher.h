@@ -44,7 +44,7 @@ struct Fetch {
 // Fetches by libcurl, all on one thread, with connections kept. What may be reached is decided here, for each hop of each fetch:
 // the origins of the operator's upstreams; and for files any other host by https, unless its address is a special one
 // (policy::special_range). Such an address is let through only for hosts in Settings::file_hosts and when an upstream of the
-// operator (or the proxy in this process's environment) has that same address.
+// operator (or the proxy in this process's environment) has that same address and port.
 // Errors of on_done(): kForbidden (may not be reached), kUnavailable (connection, TLS, name), kTimeout (nothing comes), what a sink said.
 class Fetcher {
  public:

@@ -13,7 +13,7 @@
 namespace glovebox::registry {
 namespace {
 
-constexpr size_t kMaxMemory = 1 << 30, kMaxManifestMemory = 64 << 20;
+constexpr size_t kMaxMemory = 768 << 20, kMaxManifestMemory = 64 << 20;
 // What npm, pnpm and yarn run of a package that comes from a registry ("prepare" is for checkouts and links).
 constexpr std::string_view kInstallScripts[] = {"preinstall", "install", "postinstall"};
 // https://github.com/npm/registry/blob/main/docs/responses/package-metadata.md, "abbreviated version object".

@@ -15,7 +15,7 @@
 namespace glovebox::registry {
 namespace {
 
-constexpr size_t kMaxMemory = 512 << 20;
+constexpr size_t kMaxMemory = 256 << 20;
 constexpr size_t kMaxFiles = 200'000;
 constexpr size_t kMaxText = 1000;  // of fields that are passed on
 

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
+#include <vector>
 
 namespace glovebox::registry {
 namespace {
@@ -18,22 +18,32 @@ std::string without_brackets(const std::string& host) {
   return host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host;
 }
 
-std::string proxy_host(const char* value) {
+// 1080 is what libcurl takes when the variable names no port.
+std::pair<std::string, uint16_t> proxy_of(const char* value) {
   std::string text = value;
   if (const size_t scheme = text.find("://"); scheme != text.npos) text.erase(0, scheme + 3);
   const auto url = parse_url("http://" + text);  // its own scheme (socks5h, …) says nothing about the host
-  return url ? url->origin.host : "";
+  if (!url) return {};
+  const bool has_port = text.find(":" + std::to_string(url->origin.port)) != text.npos;
+  return {url->origin.host, has_port ? url->origin.port : uint16_t{1080}};
 }
 
-void resolve(const std::string& host, std::set<policy::Address>& out) {
+std::vector<policy::Address> resolve(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (::getaddrinfo(without_brackets(host).c_str(), nullptr, &hints, &found) != 0) return;
+  std::vector<policy::Address> out;
+  if (::getaddrinfo(without_brackets(host).c_str(), nullptr, &hints, &found) != 0) return out;
   for (const addrinfo* a = found; a; a = a->ai_next) {
-    if (const auto address = address_of(a->ai_addr)) out.insert(*address);
+    if (const auto address = address_of(a->ai_addr)) out.push_back(*address);
   }
   ::freeaddrinfo(found);
+  return out;
+}
+
+uint16_t port_of(const sockaddr* address) {
+  return ntohs(address->sa_family == AF_INET ? reinterpret_cast<const sockaddr_in*>(address)->sin_port
+                                             : reinterpret_cast<const sockaddr_in6*>(address)->sin6_port);
 }
 
 }  // namespace
@@ -58,7 +68,7 @@ Reach::Reach(const Settings& settings) : file_hosts_(settings.file_hosts.begin()
   }
   for (const char* variable : kProxyVariables) {
     const char* value = std::getenv(variable);
-    if (value && *value) proxy_hosts_.insert(proxy_host(value));
+    if (value && *value) proxies_.insert(proxy_of(value));
   }
 }
 
@@ -79,18 +89,22 @@ std::string Reach::refuse_address(const Origin& origin, const sockaddr* address)
   const auto known = address_of(address);
   if (!known) return "floor:unknown";
   const std::string range(policy::special_range(*known));
-  if (range.empty() || operator_addresses().contains(*known)) return "";
+  if (range.empty() || operator_endpoints().contains({*known, port_of(address)})) return "";
   return range;
 }
 
 // Blocks for as long as names take to resolve; once in the life of a configuration, and only where special addresses come up at all.
-const std::set<policy::Address>& Reach::operator_addresses() {
-  if (!operator_addresses_) {
-    operator_addresses_.emplace();
-    for (const auto& [origin, secret] : upstreams_) resolve(origin.host, *operator_addresses_);
-    for (const std::string& host : proxy_hosts_) resolve(host, *operator_addresses_);
+const std::set<Reach::Endpoint>& Reach::operator_endpoints() {
+  if (!operator_endpoints_) {
+    operator_endpoints_.emplace();
+    for (const auto& [origin, secret] : upstreams_) {
+      for (const auto& address : resolve(origin.host)) operator_endpoints_->insert({address, origin.port});
+    }
+    for (const auto& [host, port] : proxies_) {
+      for (const auto& address : resolve(host)) operator_endpoints_->insert({address, port});
+    }
   }
-  return *operator_addresses_;
+  return *operator_endpoints_;
 }
 
 std::string Reach::credentials(const Origin& origin) const {

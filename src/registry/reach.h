@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 #include "policy/address.h"
 #include "registry/settings.h"
@@ -31,12 +31,17 @@ class Reach {
 
  private:
   bool is_upstream(const Origin& origin) const { return upstreams_.contains(origin); }
-  const std::set<policy::Address>& operator_addresses();
+  struct Endpoint {
+    policy::Address address;
+    uint16_t port = 0;
+    friend auto operator<=>(const Endpoint&, const Endpoint&) = default;
+  };
+  const std::set<Endpoint>& operator_endpoints();
 
   std::map<Origin, std::string> upstreams_;  // -> credentials
   std::set<std::string> file_hosts_;
-  std::set<std::string> proxy_hosts_;  // of http_proxy, https_proxy, all_proxy
-  std::optional<std::set<policy::Address>> operator_addresses_;
+  std::set<std::pair<std::string, uint16_t>> proxies_;  // of http_proxy, https_proxy, all_proxy
+  std::optional<std::set<Endpoint>> operator_endpoints_;
 };
 
 std::optional<policy::Address> address_of(const sockaddr* address);

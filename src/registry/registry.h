@@ -12,7 +12,7 @@
 
 // The package registry proxy: the only way for a sandbox to packages of PyPI, npm and Debian. It speaks the registries' own
 // protocols on a Unix socket, fetches from the operator's upstreams, keeps what it fetched, and applies each sandbox's package policy
-// to metadata and again to every file. What clients see when a package is refused: docs/package-policy.md, "Messages".
+// to metadata and again to every file. What clients see when a package is refused: docs/package-policy.md, "How a refusal looks".
 namespace glovebox::registry {
 
 // The name under which a sandbox sees it.
