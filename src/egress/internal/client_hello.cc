@@ -115,7 +115,7 @@ Result<ClientHello> read_message(std::string_view message) {
   return read_extensions(extensions);
 }
 
-bool is_method_char(char c) { return (c >= 'A' && c <= 'Z') || c == '-' || c == '_'; }
+bool is_method_char(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-' || c == '_'; }
 
 // "… HTTP/1.1"
 bool is_request_line(std::string_view line) {

@@ -96,7 +96,7 @@ TEST(Classify, TellsProtocolsApart) {
   EXPECT_EQ(classify("PRI * HTTP/2.0\r\n"), Opening::kHttp);
   EXPECT_EQ(classify("GET /\r\n"), Opening::kOther);
   EXPECT_EQ(classify("EHLO me\r\n"), Opening::kOther);
-  EXPECT_EQ(classify("get / HTTP/1.1\r\n"), Opening::kOther);
+  EXPECT_EQ(classify("get / HTTP/1.1\r\n"), Opening::kHttp);
   EXPECT_EQ(classify("SSH-2.0-x"), Opening::kOther);
   EXPECT_EQ(classify("\r\nGET / HTTP/1.1\r\n"), Opening::kOther);
   EXPECT_EQ(classify("GET " + std::string(kMaxRequestLine, 'x')), Opening::kOther);

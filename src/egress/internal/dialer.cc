@@ -81,6 +81,7 @@ Awaitable<Result<Watched>> connect_to(Core& core, policy::Address address, uint1
 struct Candidates {
   std::vector<policy::Address> addresses;
   policy::Verdict verdict;
+  policy::Address refused;
 };
 Candidates choose(const policy::Evaluator& evaluator, policy::Attempt attempt, std::vector<policy::Address> all,
                   const std::optional<policy::Address>& preferred) {
@@ -95,6 +96,7 @@ Candidates choose(const policy::Evaluator& evaluator, policy::Attempt attempt, s
       out.addresses.push_back(address);
     } else if (out.addresses.empty() && !have_refusal) {
       out.verdict = std::move(verdict);
+      out.refused = address;
       have_refusal = true;
     }
   }
@@ -131,10 +133,13 @@ Awaitable<Dialed> dial(Core& core, std::shared_ptr<Link> link, policy::Attempt a
   if (all.empty()) co_return out;
   auto candidates = choose(link->evaluator(), attempt, std::move(all), preferred);
   out.verdict = std::move(candidates.verdict);
-  if (candidates.addresses.empty()) co_return out;
+  if (candidates.addresses.empty()) {
+    out.address = candidates.refused;
+    co_return out;
+  }
   if (candidates.addresses.size() > kMaxTries) candidates.addresses.resize(kMaxTries);
   for (const auto& address : candidates.addresses) {
-    out.address = attempt.address.emplace(address);
+    out.address = attempt.address = address;
     auto stream = co_await connect_to(core, address, attempt.port, std::min(deadline, after(kConnectTime)));
     out.verdict = link->evaluator().decide(attempt);  // it may have changed meanwhile
     if (!out.verdict.allowed || link->is_gone()) co_return out;

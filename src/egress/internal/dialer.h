@@ -12,7 +12,7 @@ namespace glovebox::egress {
 struct Dialed {
   policy::Verdict verdict;         // when not allowed, nothing was sent anywhere
   std::optional<Watched> stream;   // connected, when all went well
-  policy::Address address;         // where it goes, or the last one that was tried
+  std::optional<policy::Address> address;  // where it goes, the last one that was tried, or the one that was refused
   std::string failure;             // allowed, but the network beyond failed: why
 };
 

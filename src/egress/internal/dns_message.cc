@@ -14,7 +14,7 @@ constexpr uint16_t kClassIn = 1;
 constexpr uint16_t kIsResponse = 0x8000, kOpcodeMask = 0x7800, kTruncated = 0x0200, kWantsRecursion = 0x0100,
                    kOffersRecursion = 0x0080;
 constexpr uint16_t kOurUdpSize = 1232;  // fits every path, see dnsflagday.net/2020
-constexpr size_t kMaxAddresses = 32, kMaxRecords = 128, kMaxAliases = 8;
+constexpr size_t kMaxAddresses = 32, kMaxRecords = 2048, kMaxAliases = 8;
 constexpr uint16_t kExtendedErrorOption = 15;
 
 tl::unexpected<Error> malformed(const char* what) { return fail(Code::kInvalidArgument, std::string("DNS: ") + what); }

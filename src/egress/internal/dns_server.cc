@@ -24,23 +24,25 @@ constexpr int kTurn = 64;  // queries taken before others have their turn
 // One query on its way to an answer.
 struct Asked {
   dns::Query query;
-  size_t limit = 0;
+  bool is_stream = false;
 };
 
-Event query_event(const dns::Query& query) {
+Event query_event(const Asked& asked) {
   Event event;
   event.kind = "dns";
-  event.protocol = "udp";
-  event.host = query.name;
+  event.protocol = asked.is_stream ? "tcp" : "udp";
+  event.host = asked.query.name;
   event.port = 53;
-  event.query_type = dns::type_name(query.type);
+  event.query_type = dns::type_name(asked.query.type);
   return event;
 }
 
-std::string finish(const Asked& asked, std::string answer) { return dns::fit(std::move(answer), asked.query, asked.limit); }
+std::string finish(const Asked& asked, std::string answer) {
+  return dns::fit(std::move(answer), asked.query, asked.is_stream ? dns::kMaxMessageBytes : asked.query.udp_size);
+}
 
 std::string refuse(Link& link, const Asked& asked, const policy::Verdict& verdict) {
-  Event event = query_event(asked.query);
+  Event event = query_event(asked);
   set_verdict(event, verdict);
   link.record(event);
   const uint16_t code = verdict.rule.starts_with("floor:") ? kBlocked : kProhibited;
@@ -85,7 +87,7 @@ std::string answer_with(Link& link, const Asked& asked, const std::string& host,
     return refuse(link, asked, {false, std::string(floor), host + " has only addresses that are never reachable from a sandbox",
                                 "No rule can allow it."});
   }
-  Event event = query_event(asked.query);
+  Event event = query_event(asked);
   const auto verdict = link.evaluator().decide_name(host);
   set_verdict(event, verdict);
   if (usable.empty()) {
@@ -100,14 +102,16 @@ std::string answer_with(Link& link, const Asked& asked, const std::string& host,
 }
 
 // Reads a query; the answer to one that cannot be read is in `failure`.
-std::optional<Asked> read(std::string_view message, size_t limit, std::string& failure) {
+std::optional<Asked> read(Link& link, std::string_view message, bool is_stream, std::string& failure) {
   auto query = dns::parse_query(message);
-  if (!query) {
-    failure = dns::build_format_error(message);
-    return std::nullopt;
-  }
-  const size_t most = limit != 0 ? limit : query->udp_size;
-  return Asked{*std::move(query), most};
+  if (query) return Asked{*std::move(query), is_stream};
+  failure = dns::build_format_error(message);
+  if (!link.admit_query()) failure.clear();
+  Event event = query_event({{}, is_stream});
+  event.query_type.clear();
+  set_verdict(event, {false, "protocol:dns", "what was sent to port 53 is no DNS query", "No rule can allow it."});
+  link.record(event);
+  return std::nullopt;
 }
 
 // An answer that needs no lookup; nothing when `host` has to be resolved.
@@ -134,7 +138,7 @@ Awaitable<std::string> look_up(Core& core, Link& link, const Asked& asked, const
   const auto resolved = co_await core.resolver.resolve(host);
   link.end_lookup();
   if (resolved) co_return answer_with(link, asked, host, *resolved);
-  Event event = query_event(asked.query);
+  Event event = query_event(asked);
   set_failed(event, link.evaluator().decide_name(host), "the name could not be resolved: " + resolved.error().message);
   link.record(event);
   co_return finish(asked, dns::build_answer(asked.query, dns::kServFail));
@@ -219,7 +223,7 @@ Awaitable<void> DnsServer::run() {
     const auto link = core_.links.find(policy::address_v4(ntohl(peer.address.sin_addr.s_addr)));
     if (!link) continue;
     std::string host, answer;
-    auto asked = read(message, 0, answer);
+    auto asked = read(*link, message, false, answer);
     if (asked) {
       auto decided = decide(core_, *link, *asked, host);
       if (!decided) {
@@ -246,7 +250,7 @@ Awaitable<void> serve_dns_stream(Flow& flow) {
     const std::string message = input.substr(2, length);
     input.erase(0, 2 + length);
     std::string host, answer;
-    const auto asked = read(message, dns::kMaxMessageBytes, answer);
+    const auto asked = read(flow.link(), message, true, answer);
     if (asked) {
       auto decided = decide(flow.core(), flow.link(), *asked, host);
       if (decided) {

@@ -258,7 +258,7 @@ Awaitable<void> Flow::connect_and_relay(policy::Attempt attempt, std::string not
   if (traffic_.is_cut) co_return;
   if (!dialed.verdict.allowed) {
     if (is_tls) {
-      co_await refuse_tls(dialed.verdict, attempt.host);
+      co_await refuse_tls(dialed.verdict, attempt.host, dialed.address);
     } else {
       refuse_raw(dialed.verdict, "tcp", attempt.host);
     }
@@ -266,7 +266,7 @@ Awaitable<void> Flow::connect_and_relay(policy::Attempt attempt, std::string not
   }
   Event opened = event("connection", policy::protocol_name(attempt.protocol));
   opened.host = attempt.host;
-  opened.address = dialed.address == policy::Address{} ? opened.address : dialed.address.text();
+  if (dialed.address) opened.address = dialed.address->text();
   if (!dialed.stream) {
     set_failed(opened, dialed.verdict, dialed.failure);
     record(opened);
@@ -360,9 +360,10 @@ Awaitable<std::string> Flow::read_host() {
   co_return plan ? plan->host : std::string();
 }
 
-Awaitable<void> Flow::refuse_tls(const policy::Verdict& verdict, const std::string& host) {
+Awaitable<void> Flow::refuse_tls(const policy::Verdict& verdict, const std::string& host, std::optional<policy::Address> address) {
   Event refused = event("connection", "tls");
   refused.host = host;
+  if (address) refused.address = address->text();
   set_verdict(refused, verdict);
   record(refused);
   if (co_await send_own(client_, kAccessDenied)) co_await linger();

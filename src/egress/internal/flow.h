@@ -69,7 +69,7 @@ class Flow : public Cuttable, public std::enable_shared_from_this<Flow> {
   Awaitable<std::string> read_host();
   void end_way(PumpEnd end, Watched& receiver);
   Awaitable<Result<ClientHello>> read_hello();
-  Awaitable<void> refuse_tls(const policy::Verdict& verdict, const std::string& host);
+  Awaitable<void> refuse_tls(const policy::Verdict& verdict, const std::string& host, std::optional<policy::Address> address = {});
   void refuse_raw(const policy::Verdict& verdict, std::string_view protocol = "tcp", const std::string& host = {});
   bool do_names_matter() const;
   bool has_rule_about_names() const;

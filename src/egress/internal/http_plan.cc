@@ -105,6 +105,8 @@ std::optional<Authority> parse_authority(std::string_view text) {
 }
 
 tl::expected<RequestPlan, RequestRefusal> plan_request(const http::Request& request, const Destination& destination) {
+  const bool is_upper = std::none_of(request.method.begin(), request.method.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+  if (!is_upper) return refuse("the method is not in upper case");  // some servers take it for the one in upper case
   if (!is_printable(request.target)) return refuse("the request target holds bytes outside ASCII");
   auto authority = read_authority(request);
   if (!authority) return tl::unexpected<RequestRefusal>(std::move(authority).error());

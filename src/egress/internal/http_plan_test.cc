@@ -49,6 +49,7 @@ TEST(RequestPlan, RefusesWhatNamesTwoPlaces) {
       get("/", "allowed.test:81"),              get("/", "45.66.0.67"),                   get("https://allowed.test/", "allowed.test"),
       get("http://a@allowed.test/", "allowed.test"), get("/", "127.1"),                   get("/", "0x7f000001"),
       get("/", "[::1]"),                        get("/", "allowed.test:"),                get("/", "allowed.test:+80"),
+      "get / HTTP/1.1\r\nHost: allowed.test\r\n\r\n",
       "CONNECT allowed.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n", "CONNECT allowed.test HTTP/1.1\r\nHost: allowed.test\r\n\r\n",
   };
   for (const auto& head : cases) EXPECT_FALSE(plan(head)) << head;

@@ -151,6 +151,9 @@ Awaitable<HttpSession::Next> HttpSession::pass_on(Exchange& exchange, policy::At
       close_upstream();
       continue;
     }
+    if (exchange.is_broken && answer == Answer::kNothing) {
+      co_return co_await refuse(exchange, 400, {false, "protocol:http", "the body's chunks are malformed", "Send a well-formed request."}, exchange.plan.host);
+    }
     if (answer == Answer::kNothing) co_return co_await report_failure(exchange, "the server closed the connection without an answer");
     if (answer == Answer::kBroken) flow_.abort();
     co_return answer == Answer::kKeep ? Next::kRequest : Next::kClose;
@@ -178,6 +181,7 @@ Awaitable<std::optional<HttpSession::Next>> HttpSession::open_upstream(Exchange&
   auto dialed = co_await dial(flow_.core(), flow_.shared_link(), attempt, flow_.destination().address);
   if (flow_.traffic().is_cut) co_return Next::kClose;
   exchange.verdict = dialed.verdict;
+  exchange.address = dialed.address;
   if (!dialed.verdict.allowed) co_return co_await refuse(exchange, 403, dialed.verdict, exchange.plan.host);
   if (!dialed.stream) co_return co_await report_failure(exchange, dialed.failure);
   attempt.address = dialed.address;
@@ -186,12 +190,13 @@ Awaitable<std::optional<HttpSession::Next>> HttpSession::open_upstream(Exchange&
   upstream_event_ = flow_.event("connection", "http");
   if (!is_first_) upstream_event_.flow = flow_.core().journal.next_flow();
   upstream_event_.host = exchange.plan.host;
-  upstream_event_.address = dialed.address.text();
+  upstream_event_.address = dialed.address->text();
   upstream_event_.phase = "open";
   set_verdict(upstream_event_, dialed.verdict);
   base_out_ = flow_.traffic().out;
   base_in_ = flow_.traffic().in;
   flow_.record(upstream_event_);
+  has_connection_entry_ = true;
   co_return std::nullopt;
 }
 
@@ -261,7 +266,7 @@ Awaitable<void> HttpSession::upload(Exchange& exchange) {
 }
 
 Awaitable<bool> HttpSession::upload_body(Exchange& exchange) {
-  if (!exchange.request.content_length) co_return co_await upload_chunks(*exchange.body);
+  if (!exchange.request.content_length) co_return co_await upload_chunks(exchange);
   uint64_t left = *exchange.request.content_length;
   const std::string early = flow_.input().substr(0, std::min<uint64_t>(left, flow_.input().size()));
   flow_.input().erase(0, early.size());
@@ -273,12 +278,17 @@ Awaitable<bool> HttpSession::upload_body(Exchange& exchange) {
 }
 
 // Chunks are written anew, so that the server cannot read them differently.
-Awaitable<bool> HttpSession::upload_chunks(http::BodyDecoder& body) {
+Awaitable<bool> HttpSession::upload_chunks(Exchange& exchange) {
+  http::BodyDecoder& body = *exchange.body;
   std::string content;
   while (!body.is_done()) {
     content.clear();
     const auto used = body.decode(flow_.input(), content, kReadBytes);
-    if (!used) co_return false;
+    if (!used) {
+      exchange.is_broken = true;
+      flow_.upstream()->abort();
+      co_return false;
+    }
     flow_.input().erase(0, *used);
     if (!content.empty() && !co_await send_all(flow_.traffic(), Way::kOut, *flow_.upstream(), chunk(content))) co_return false;
     if (*used == 0 && !body.is_done() && !co_await flow_.read_more()) co_return false;
@@ -379,6 +389,7 @@ Event HttpSession::request_event(const Exchange& exchange) const {
     event.flow = upstream_event_.flow;
     event.address = upstream_event_.address;
   }
+  if (exchange.address) event.address = exchange.address->text();
   event.host = exchange.plan.host;
   if (exchange.plan.port != 0) event.port = exchange.plan.port;
   event.method = exchange.request.method;
@@ -386,12 +397,28 @@ Event HttpSession::request_event(const Exchange& exchange) const {
   return event;
 }
 
+void HttpSession::record_end(const Exchange& exchange, const Event& request) {
+  flow_.record(request);
+  if (std::exchange(has_connection_entry_, true)) return;
+  Event connection = request;
+  connection.kind = "connection";
+  connection.method.clear();
+  connection.path.clear();
+  if (exchange.plan.target.empty() && flow_.destination().address) {
+    // It names nothing that could be judged: what counts is where it was sent.
+    const auto& to = flow_.destination();
+    const auto verdict = flow_.link().evaluator().decide({Protocol::kHttp, {}, to.address, to.port, {}, {}});
+    if (!verdict.allowed) set_verdict(connection, verdict);
+  }
+  flow_.record(connection);
+}
+
 Awaitable<HttpSession::Next> HttpSession::refuse(const Exchange& exchange, int status, const policy::Verdict& verdict,
                                                 const std::string& host) {
   Event event = request_event(exchange);
   event.host = host;
   set_verdict(event, verdict);
-  flow_.record(event);
+  record_end(exchange, event);
   co_return co_await answer(exchange, status, denial_body(host.empty() ? event.address : host, verdict));
 }
 
@@ -399,7 +426,7 @@ Awaitable<HttpSession::Next> HttpSession::report_failure(const Exchange& exchang
   Event event = request_event(exchange);
   const std::string body = failure_body(exchange.plan.host.empty() ? event.address : exchange.plan.host, reason);
   set_failed(event, exchange.verdict, std::move(reason));
-  flow_.record(event);
+  record_end(exchange, event);
   close_upstream();
   co_return co_await answer(exchange, 502, body);
 }

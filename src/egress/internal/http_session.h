@@ -31,7 +31,9 @@ class HttpSession {
     std::unique_ptr<http::BodyDecoder> body;
     RequestPlan plan;
     policy::Verdict verdict;
-    bool is_reused = false;  // goes over a connection that has served a request before
+    std::optional<policy::Address> address;  // where it went or would have gone, when that was found out
+    bool is_reused = false;   // goes over a connection that has served a request before
+    bool is_broken = false;   // its body is malformed
   };
   enum class Answer {
     kKeep,     // complete; both sides may go on
@@ -55,7 +57,7 @@ class HttpSession {
   Awaitable<void> stop_upload(Notifier& done, const bool& has_ended);
   Awaitable<void> upload(Exchange& exchange);
   Awaitable<bool> upload_body(Exchange& exchange);
-  Awaitable<bool> upload_chunks(http::BodyDecoder& body);
+  Awaitable<bool> upload_chunks(Exchange& exchange);
   Awaitable<Answer> relay_response(const Exchange& exchange);
   Awaitable<size_t> read_response_head();  // its length in buffer_; 0 when the server went away or speaks no HTTP
   Awaitable<Answer> relay_body(const http::ResponseHead& head, http::BodyDecoder& body, bool keeps);
@@ -67,6 +69,8 @@ class HttpSession {
   Awaitable<Next> report_failure(const Exchange& exchange, std::string reason);
   Awaitable<Next> answer(const Exchange& exchange, int status, const std::string& body);
   Event request_event(const Exchange& exchange) const;
+  // The request did not pass. A connection that has led nowhere so far gets an entry, too.
+  void record_end(const Exchange& exchange, const Event& request);
 
   Flow& flow_;
   policy::Verdict raw_;
@@ -74,6 +78,7 @@ class HttpSession {
   Event upstream_event_;  // of the open connection
   uint64_t base_out_ = 0, base_in_ = 0;  // the flow's traffic when it was opened
   bool is_first_ = true;
+  bool has_connection_entry_ = false;
   bool has_stopped_upload_ = false;
 };
 

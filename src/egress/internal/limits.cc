@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace glovebox::egress {
 
 TokenBucket::TokenBucket(uint64_t per_second, uint64_t burst)
@@ -40,6 +42,9 @@ std::string NameBudget::check(const std::string& wildcard, const std::string& ho
   const auto below = host.substr(0, host.size() - std::min(host.size(), suffix));
   if (static_cast<size_t>(std::count(below.begin(), below.end(), '.')) >= kMaxLabelsBelow) {
     return "the name has more than " + std::to_string(kMaxLabelsBelow) + " labels below the wildcard";
+  }
+  for (const auto& label : split(below, '.')) {
+    if (label.size() > kMaxLabelBytes) return "a label below the wildcard is longer than " + std::to_string(kMaxLabelBytes) + " bytes";
   }
   Window& window = windows_[wildcard];
   if (now - window.begin >= std::chrono::minutes(1)) {

@@ -34,7 +34,7 @@ class TokenBucket {
 class NameBudget {
  public:
   static constexpr size_t kNamesPerMinute = 60;
-  static constexpr size_t kMaxNameBytes = 128, kMaxLabelsBelow = 4;
+  static constexpr size_t kMaxNameBytes = 128, kMaxLabelBytes = 48, kMaxLabelsBelow = 4;
   // Empty when `host`, which matched `wildcard` ("*.example.com"), may be looked up; else why not.
   std::string check(const std::string& wildcard, const std::string& host, Clock::time_point now = Clock::now());
 

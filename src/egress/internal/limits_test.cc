@@ -52,6 +52,8 @@ TEST(NameBudget, KnownNamesCannotGrowWithoutEnd) {
 TEST(NameBudget, RefusesLongAndDeepNames) {
   NameBudget budget;
   EXPECT_FALSE(budget.check("*.a.test", std::string(63, 'x') + "." + std::string(63, 'y') + ".a.test").empty());
+  EXPECT_FALSE(budget.check("*.a.test", std::string(49, 'x') + ".a.test").empty());
+  EXPECT_TRUE(budget.check("*.a.test", std::string(48, 'x') + ".a.test").empty());
   EXPECT_FALSE(budget.check("*.a.test", "1.2.3.4.5.a.test").empty());
   EXPECT_TRUE(budget.check("*.a.test", "1.2.3.4.a.test").empty());
 }

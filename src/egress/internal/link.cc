@@ -2,6 +2,7 @@
 #include "egress/internal/link.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace glovebox::egress {
 namespace {
@@ -75,6 +76,12 @@ void Link::count_in(uint64_t bytes) {
   bytes_in_ += bytes;
   changed_ = true;
   check_total();
+}
+
+uint64_t Link::remaining_bytes() const {
+  const auto limit = evaluator_->limits().bytes;
+  if (limit == 0) return std::numeric_limits<uint64_t>::max();
+  return limit - std::min(limit, bytes_in_ + bytes_out_);
 }
 
 void Link::check_total() {

@@ -50,6 +50,7 @@ class Link {
   // Counts what passed; at the total allowed, everything open is cut.
   void count_out(uint64_t bytes);
   void count_in(uint64_t bytes);
+  uint64_t remaining_bytes() const;  // before that
   uint64_t bytes_out() const { return bytes_out_; }
   uint64_t bytes_in() const { return bytes_in_; }
   TokenBucket& out_bucket() { return out_bucket_; }

@@ -53,6 +53,7 @@ TokenBucket& bucket(Traffic& traffic, Way way) {
 
 // At least one byte's worth of bandwidth, at most `wanted`. 0 when the connection was cut meanwhile.
 Awaitable<size_t> wait_for_bandwidth(Traffic& traffic, Way way, size_t wanted) {
+  wanted = static_cast<size_t>(std::min<uint64_t>(wanted, std::max<uint64_t>(traffic.link.remaining_bytes(), 1)));
   while (!traffic.is_cut) {
     const auto got = bucket(traffic, way).take(wanted);
     if (got > 0) co_return static_cast<size_t>(got);
