@@ -416,6 +416,48 @@ TEST_P(AgentTest, OutputThatNobodyAcknowledgesBlocksTheProcessNotTheAgent) {
             received);
 }
 
+TEST_P(AgentTest, OutputThatIsDiscardedIsTakenWithRests) {
+  const uint32_t flood = agent().exec({{"command", "yes"}});
+  while (agent().receive_within(flood, milliseconds(500))) {
+  }
+  agent().send(flood, Type::kDrain, std::string(1, '\1'));
+  const auto start = steady_clock::now();
+  std::this_thread::sleep_for(milliseconds(1000));
+  EXPECT_EQ(agent().sh("echo alive").out, "alive\n");
+  agent().kill(flood);
+  for (;;) {
+    const auto frame = agent().receive(flood);
+    if (frame.type == Type::kOutput) continue;
+    ASSERT_EQ(frame.type, Type::kExited);
+    const auto exited = parse_object(frame.payload).value();
+    const auto dropped = exited.at("dropped").at("stdout").to_number<int64_t>();
+    const int64_t most = (since(start).count() + 100) * 256 * 1024;
+    EXPECT_GT(dropped, 1 << 20);
+    EXPECT_LT(dropped, most) << "a core's worth of nothing";
+    return;
+  }
+}
+
+// With and without a main process that still runs, every byte is counted, and the end is not held
+// up.
+TEST_P(AgentTest, DiscardedOutputIsCountedToTheLastByte) {
+  constexpr int64_t kBytes = 40'000'000;
+  const uint32_t large =
+      agent().exec({{"command", "head -c " + std::to_string(kBytes) + " /dev/zero"}});
+  agent().send(large, Type::kDrain, std::string(1, '\1'));
+  for (;;) {
+    const auto frame = agent().receive(large);
+    if (frame.type != Type::kExited) {
+      ASSERT_NE(frame.type, Type::kPing);
+      continue;
+    }
+    const auto exited = parse_object(frame.payload).value();
+    EXPECT_EQ(exited.at("stdout_bytes").to_number<int64_t>(), kBytes);
+    EXPECT_EQ(text_of(exited, "outcome"), "exited");
+    return;
+  }
+}
+
 TEST_P(AgentTest, TenMebibytesArriveWholeAndLast) {
   const auto result = agent().sh("head -c 10485760 /dev/zero | tr '\\0' 'z'; printf END");
   EXPECT_EQ(result.out.size(), 10485763u);

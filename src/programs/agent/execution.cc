@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "channel/frame.h"
@@ -22,6 +23,7 @@ using channel::Type;
 constexpr std::chrono::milliseconds kPtyQuiet{100};
 constexpr uint64_t kPtyRestBytes = 64 * 1024;
 constexpr uint64_t kStdinAckStep = 32 * 1024;
+constexpr size_t kDiscardedPerMs = 256 * 1024;
 
 std::vector<char*> pointers(std::vector<std::string>& strings) {
   std::vector<char*> out;
@@ -37,7 +39,7 @@ Execution::Execution(ExecutionServices& services, ExecRequest request)
 
 Execution::~Execution() {
   *alive_ = false;
-  for (auto& timer : {deadline_, grace_, quiet_}) {
+  for (auto& timer : {deadline_, grace_, quiet_, rest_}) {
     if (timer) services_.loop.cancel(*timer);
   }
   close_stdin();
@@ -333,6 +335,7 @@ void Execution::watch(OutputStream& out) {
 void Execution::update_interest(OutputStream& out) {
   if (!out.is_open()) return;
   const bool blocked_by_daemon = channel_ != 0 && out.has_unsent();
+  if (rest_ && out.is_discarded()) return services_.loop.change(out.fd(), 0);
   const bool wanted = out.is_collected() || (out.wants_bytes() && !blocked_by_daemon);
   services_.loop.change(out.fd(), wanted ? EPOLLIN : 0);
 }
@@ -343,7 +346,32 @@ void Execution::close_stream(OutputStream& out) {
   out.close();
 }
 
+// What nobody will get is taken in large pieces with rests in between: a program that writes
+// without end would otherwise keep two cores of its sandbox's, or of a neighbour's, busy with
+// nothing. It can still write 256 MB in a second.
+void Execution::discard(OutputStream& out) {
+  const size_t size = out.widen_pipe();
+  auto result = OutputStream::ReadResult::kBytes;
+  for (size_t at = 0; at < size && result == OutputStream::ReadResult::kBytes;
+       at += channel::kMaxPayloadFromAgent) {
+    result = out.read_some();
+  }
+  if (result == OutputStream::ReadResult::kEnd) close_stream(out);
+  if (rest_) return;
+  rest_ = services_.loop.in(std::chrono::milliseconds(std::max<size_t>(1, size / kDiscardedPerMs)),
+                            [this] {
+                              rest_.reset();
+                              update_interest(out_);
+                              update_interest(err_);
+                            });
+}
+
 void Execution::on_readable(OutputStream& out) {
+  if (out.is_discarded()) {
+    discard(out);
+    update_interest(out);
+    return finish_if_collected();
+  }
   if (out.read_some() == OutputStream::ReadResult::kEnd) close_stream(out);
   if (channel_ != 0 && out.has_unsent() && services_.outbox.has_room()) {
     services_.outbox.send(channel_, Type::kOutput, out.next_payload());

@@ -90,6 +90,7 @@ class Execution {
   void watch(OutputStream& out);
   void update_interest(OutputStream& out);
   void close_stream(OutputStream& out);
+  void discard(OutputStream& out);
   void write_stdin();
   void close_stdin();
   void acknowledge_stdin();
@@ -113,7 +114,7 @@ class Execution {
   uint64_t stdin_done_ = 0, stdin_acknowledged_ = 0;
   bool stdin_eof_ = false, stdin_watched_ = false;
 
-  std::optional<Loop::TimerId> deadline_, grace_, quiet_;
+  std::optional<Loop::TimerId> deadline_, grace_, quiet_, rest_;
   Outcome outcome_ = Outcome::kExited;
   bool kill_started_ = false, kill_gave_up_ = false;
   bool main_ended_ = false, gone_ = false, forgotten_ = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "programs/agent/output_stream.h"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -18,6 +19,13 @@ uint64_t OutputStream::held_bytes() const {
   int held = 0;
   if (!is_open() || ::ioctl(fd_.get(), FIONREAD, &held) != 0) return 0;
   return static_cast<uint64_t>(std::max(held, 0));
+}
+
+size_t OutputStream::widen_pipe() const {
+  constexpr int kWidest = 1 << 20;  // what /proc/sys/fs/pipe-max-size allows everybody by default
+  int size = ::fcntl(fd_.get(), F_GETPIPE_SZ);
+  if (size < kWidest) size = std::max(size, ::fcntl(fd_.get(), F_SETPIPE_SZ, kWidest));
+  return static_cast<size_t>(std::max(size, 4096));
 }
 
 OutputStream::ReadResult OutputStream::read_some() {

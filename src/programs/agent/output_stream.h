@@ -28,6 +28,13 @@ class OutputStream {
 
   // May be read now: there is window, or the bytes will be dropped anyway.
   bool wants_bytes() const { return is_collected() || drained_ || room() > 0; }
+  // What is read now goes nowhere, and nobody waits for it.
+  bool is_discarded() const {
+    return is_open() && !is_pty_ && (is_collected() || (drained_ && !remaining_));
+  }
+  // As large as the kernel gives it to us; how large that is. For a stream whose bytes are
+  // discarded: fewer and larger pieces.
+  size_t widen_pipe() const;
   enum class ReadResult { kBytes, kNothing, kEnd };
   ReadResult read_some();
 
