@@ -181,17 +181,11 @@ def test_half_made_and_half_deleted_are_rolled_back(mortal, tier):
     """Killed in the middle of creates and deletes: what the ledger lists afterwards is what the host has."""
     doomed = [make(mortal, tier) for _ in range(4)]
 
-    def quietly(method, path, body=None):
-        try:
-            mortal.api.request(method, path, json=body)
-        except httpx.HTTPError:
-            pass  # the daemon died under the call
-
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         for box in doomed:
-            pool.submit(quietly, "DELETE", box.path)
+            pool.submit(quietly, mortal, "DELETE", box.path)
         for _ in range(4):
-            pool.submit(quietly, "POST", "/v1/sandboxes", {"runtime": tier, "lifetime_ms": 600_000})
+            pool.submit(quietly, mortal, "POST", "/v1/sandboxes", {"runtime": tier, "lifetime_ms": 600_000})
         time.sleep(0.03)
         mortal.kill_9()
     mortal.start()
@@ -204,6 +198,57 @@ def test_half_made_and_half_deleted_are_rolled_back(mortal, tier):
     ids = mortal.daemon.sandbox_ids()
     eventually(lambda: not host.leftovers(mortal.daemon.pid, mortal.daemon.data_dir, ids), 5,
                f"nothing is left: {host.leftovers(mortal.daemon.pid, mortal.daemon.data_dir, ids)}")
+
+
+def quietly(mortal, method, path, body=None):
+    try:
+        mortal.api.request(method, path, json=body)
+    except httpx.HTTPError:
+        pass  # the daemon died under the call
+
+
+def owners_on_host(data_dir, ids):
+    """Which of the sandboxes have a control group, and which a disk, found on the host."""
+    groups = {id for id in ids if host.cgroups([id])}
+    disks = {file.split("/")[-2] for file in host.loop_devices([str(data_dir / "sandboxes")])}
+    directories = {path.name for path in (data_dir / "sandboxes").iterdir()}
+    return groups, disks, directories
+
+
+def test_a_full_house_is_taken_over_and_the_host_has_what_the_list_has(mortal, tier):
+    """C29, with the states there are: running and idle (frozen, where a tier freezes), three being made, two being ended."""
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        boxes = list(pool.map(lambda n: make(mortal, tier, metadata={"n": str(n)}, limits={"memory_mb": 128, "disk_mb": 64}), range(22)))
+    busy, idle, doomed = boxes[:15], boxes[15:20], boxes[20:]
+    runs = [box.start("sleep 600; exit 5") for box in busy]
+    pids = [run.refresh()["pid"] for run in runs]
+    for box in idle:
+        box.put("kept", box.id.encode())
+    time.sleep(0.6)  # longer than a quiet sandbox stays thawed
+    with concurrent.futures.ThreadPoolExecutor(5) as pool:
+        for _ in range(3):
+            pool.submit(quietly, mortal, "POST", "/v1/sandboxes", {"runtime": tier, "lifetime_ms": 600_000})
+        for box in doomed:
+            pool.submit(quietly, mortal, "DELETE", box.path)
+        time.sleep(0.02)
+        mortal.kill_9()
+    mortal.start()
+    eventually(lambda: not mortal.daemon.sandbox_ids(("creating", "ending")), 30, "no sandbox stays between two states")
+    live = set(mortal.daemon.live_ids())
+    assert live >= {box.id for box in busy + idle}, "none that was ready is lost"
+    eventually(lambda: owners_on_host(mortal.daemon.data_dir, mortal.daemon.sandbox_ids()) == (live, live, live), 10,
+               "the host has the sandboxes of the list, and no other")
+    for number, (box, run, pid) in enumerate(zip(busy, runs, pids)):
+        box = mortal.sandbox(box)
+        assert box.info["metadata"] == {"n": str(number)}
+        assert box.ok("echo alive") == "alive\n"
+        assert pid in [p["pid"] for p in box.processes() if "sleep 600" in " ".join(p["argv"])]
+        assert mortal.execution(run).refresh()["state"] == "running"
+    for box in idle:
+        assert mortal.sandbox(box).get("kept") == box.id.encode()
+    for box_id in live:
+        mortal.api.call("DELETE", f"/v1/sandboxes/{box_id}")
+    assert owners_on_host(mortal.daemon.data_dir, mortal.daemon.sandbox_ids()) == (set(), set(), set())
 
 
 def test_graceful_stop_leaves_sandboxes_to_the_next_daemon(mortal, tier):
