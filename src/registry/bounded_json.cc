@@ -15,13 +15,14 @@ class BoundedResource final : public boost::json::memory_resource {
 
  private:
   void* do_allocate(size_t size, size_t alignment) override {
-    if (size > left_) throw std::bad_alloc();
-    void* const memory = ::operator new(size, std::align_val_t(alignment));
+    // Boost.JSON frees with another alignment than it allocated with, so only the default one may be used.
+    if (size > left_ || alignment > __STDCPP_DEFAULT_NEW_ALIGNMENT__) throw std::bad_alloc();
+    void* const memory = ::operator new(size);
     left_ -= size;
     return memory;
   }
-  void do_deallocate(void* memory, size_t size, size_t alignment) override {
-    ::operator delete(memory, size, std::align_val_t(alignment));
+  void do_deallocate(void* memory, size_t size, size_t) override {
+    ::operator delete(memory);
     left_ += size;
   }
   bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }

@@ -41,6 +41,7 @@ Awaitable<void> send_index(Call& call, const std::string& url) {
   request.url = url;
   request.key = "debian " + url;
   request.lifetime = kIndexLifetime;
+  request.is_compressible = false;
   request.max_bytes = kMaxIndex;
   request.only_cached = call.policy().offline;
   const auto document = co_await call.core.documents->get(std::move(request));
@@ -55,14 +56,20 @@ Awaitable<void> send_index(Call& call, const std::string& url) {
   co_await call.send_document(is_same ? 304 : 200, std::move(headers), is_same ? "" : (*document)->body);
 }
 
+// Sources ("hello_2.10.orig.tar.gz") are judged by what stands before their first '_': nothing in the pool is beyond the rules.
+DebianFile package_of(const std::string& path) {
+  if (const auto file = read_debian_file(path)) return *file;
+  const std::string name = path.substr(path.rfind('/') + 1);
+  const size_t end = std::min(name.find('_'), name.size());
+  return {name.substr(0, end), name.substr(std::min(end + 1, name.size()))};
+}
+
 Awaitable<void> send_package(Call& call, const std::string& url) {
-  const auto file = read_debian_file(call.event.file);
-  if (file) {
-    call.event.package = file->package;
-    call.event.version = file->version;
-    const auto verdict = call.decide(file->version);
-    if (!verdict.allowed) co_return co_await call.refuse(verdict);
-  }
+  const auto file = package_of(call.event.file);
+  call.event.package = file.package;
+  call.event.version = file.version;
+  const auto verdict = call.decide(file.version);
+  if (!verdict.allowed) co_return co_await call.refuse(verdict);
   co_await call.send_file({url, {}, false, std::nullopt});
 }
 

@@ -146,7 +146,7 @@ Async<void> Documents::parse(const Request& request, std::shared_ptr<Document> d
 }
 
 Async<DocumentPtr> Documents::fetch(const Request& request, DocumentPtr old) {
-  Fetch fetch{request.url, {}, false, true};
+  Fetch fetch{request.url, {}, false, request.is_compressible};
   if (!request.accept.empty()) fetch.headers.push_back("Accept: " + request.accept);
   if (old && !old->etag.empty()) fetch.headers.push_back("If-None-Match: " + old->etag);
   if (old && old->etag.empty() && !old->last_modified.empty()) fetch.headers.push_back("If-Modified-Since: " + old->last_modified);

@@ -41,6 +41,7 @@ class Documents {
     std::chrono::seconds lifetime{600};
     size_t max_bytes = 64 << 20;
     bool only_cached = false;  // then however old
+    bool is_compressible = true;  // false: as it is on the server, also when that calls a .gz file an encoding
     Parse parse;
   };
 

@@ -332,8 +332,9 @@ def test_debian_files_are_passed_and_packages_refused(fake, registry):
     for _ in range(2):
         assert get(bridge, "/debian/pool/main/h/hello/hello_1.0_amd64.deb").body == b"package"
     assert fake.hits["/debian/pool/main/h/hello/hello_1.0_amd64.deb"] == 1
-    answer = get(bridge, "/debian/pool/main/e/evil/evil-tool_1.0_all.deb")
-    assert answer.status == 403 and "packages.deny[0]" in answer.reason
+    for file in ("evil-tool_1.0_all.deb", "%65vil-tool_1.0_all.deb", "evil_1.0.orig.tar.gz", "evil_1.0-1.dsc", "evil"):
+        answer = get(bridge, "/debian/pool/main/e/evil/" + file)
+        assert answer.status == 403 and "packages.deny[0]" in answer.reason, file
 
 
 @pytest.mark.parametrize("path", ["/", "//", "/pypi/simple/../../etc/passwd", "/debian/%2e%2e/%2e%2e/etc/passwd", "/debian/pool/..%2f..%2fx", "/pypi/files/a/b/..%2fc",
