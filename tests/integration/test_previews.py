@@ -380,7 +380,14 @@ def test_links_outlive_the_daemon(make_daemon, runtimes):
     daemon = make_daemon()
     app = Preview(serve_app(daemon.admin.create(runtime="container")), 8000)
     app.info = app.box.api.call("POST", app.path)
-    daemon.stop()
+    with app.http.stream("GET", app.prefix + "/forever", headers=app.token) as response:
+        pieces = response.iter_raw()
+        next(pieces)
+        begin = time.monotonic()
+        daemon.stop()
+        assert time.monotonic() - begin < 6, "an open preview kept the daemon from stopping"
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(pieces)
     daemon.start()
     again = Preview(daemon.admin.create(runtime="container"), 8000)  # of the new daemon's address
     again.box.id, again.path, again.prefix = app.box.id, app.path, app.prefix
@@ -485,7 +492,7 @@ def test_a_client_that_leaves_ends_the_connection_to_the_app(app):
 def test_a_sandboxs_connections_are_bounded(create):
     app = Preview(serve_app(create()), 8002)
     with contextlib.ExitStack() as kept:
-        for _ in range(512):
+        for _ in range(256):
             kept.enter_context(app.raw(app.head("GET", "/")))
         other = Preview(app.box, 8000)
         eventually(lambda: other.get("/").status_code == 429, 10, "the sandbox has all it may have")

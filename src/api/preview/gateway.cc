@@ -13,7 +13,8 @@
 namespace glovebox::api::preview {
 namespace {
 
-constexpr int kMaxUses = 512;        // requests and open connections of one sandbox at a time
+// Requests and open connections of one sandbox at a time. Each may hold a window of 256 KiB that its client does not take.
+constexpr int kMaxUses = 256;
 constexpr size_t kMaxStates = 1024;  // ports of one sandbox of which something is remembered
 constexpr std::string_view kKeyPrefix = "gbx_";
 
@@ -204,6 +205,14 @@ void Gateway::cut(const std::string& id, uint16_t port) {
   std::vector<std::shared_ptr<http::Stream>> streams;
   const auto [begin, end] = open_.equal_range({id, port});
   for (auto it = begin; it != end; ++it) streams.push_back(it->second.lock());
+  for (const auto& stream : streams) {
+    if (stream) stream->close();
+  }
+}
+
+void Gateway::cut_all() {
+  std::vector<std::shared_ptr<http::Stream>> streams;
+  for (const auto& [key, stream] : open_) streams.push_back(stream.lock());
   for (const auto& stream : streams) {
     if (stream) stream->close();
   }

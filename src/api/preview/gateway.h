@@ -35,6 +35,9 @@ class Gateway {
   // `only_names`: host names below the domain; everything else is 404.
   Awaitable<void> serve(http::Exchange& exchange, bool only_names = false);
 
+  // Ends everything that is open.
+  void cut_all();
+
   // What the API shows and changes. Another tenant's sandbox is kSandboxNotFound.
   struct Urls {
     std::string path, localhost, domain;  // empty: there is none

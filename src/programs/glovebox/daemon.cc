@@ -30,6 +30,7 @@ namespace glovebox {
 namespace {
 
 constexpr std::chrono::seconds kStopTimeout{10};
+constexpr std::chrono::seconds kPreviewGrace{2};  // of kStopTimeout, for previews' requests
 constexpr std::chrono::seconds kLockPatience{3};
 constexpr std::chrono::seconds kProbeAgain{60};
 constexpr int kBlockingThreads = 12;
@@ -269,6 +270,12 @@ Awaitable<void> Daemon::stop() {
   // Calls that wait on a sandbox finish sooner when it ends, so sandboxes go first when they are to go at all.
   if (options_.end_sandboxes) co_await manager_->end_all("killed");
   const Deadline deadline = after(kStopTimeout);
+  // A development server's WebSocket never ends by itself.
+  auto cut_previews = [](api::preview::Gateway& previews) -> Awaitable<void> {
+    co_await sleep_for(kPreviewGrace);
+    previews.cut_all();
+  };
+  spawn(loop_.get_executor(), "daemon.cut_previews", cut_previews(*previews_));
   if (preview_server_) co_await preview_server_->stop(deadline);
   co_await server_->stop(deadline);
   std::error_code ec;
