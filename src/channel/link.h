@@ -80,6 +80,9 @@ class Transfer : public Receiver {
 
   // Sends the request and waits for its first RESPONSE; returns its JSON. kPayloadTooLarge beyond kMaxMessageToAgent.
   Async<std::string> start(std::string json, Deadline deadline);
+  // The same in two steps: what is written between them is sent without waiting for the RESPONSE. At most a window.
+  Async<void> begin(std::string json, Deadline deadline);
+  Async<std::string> accepted(Deadline deadline) { return next_response(deadline); }
   // The same for a request that ends with its one RESPONSE.
   Async<std::string> ask(std::string json, Deadline deadline);
   // The next bytes; empty at the end. Waits at most `idle` for the agent.

@@ -34,13 +34,18 @@ void Transfer::abort() {
 }
 
 Async<std::string> Transfer::start(std::string json, Deadline deadline) {
+  GB_CO_TRYV(co_await begin(std::move(json), deadline));
+  co_return co_await next_response(deadline);
+}
+
+Async<void> Transfer::begin(std::string json, Deadline deadline) {
   if (json.size() > kMaxMessageToAgent) {
     co_return fail(Code::kPayloadTooLarge, "the request is " + std::to_string(json.size()) + " bytes, at most 1 MiB fits");
   }
   GB_CO_TRYV(co_await link_->wait_room(deadline));
   channel_ = link_->open(this);
   link_->send(channel_, Type::kRequest, json);
-  co_return co_await next_response(deadline);
+  co_return Result<void>();
 }
 
 Async<std::string> Transfer::ask(std::string json, Deadline deadline) {
@@ -83,11 +88,12 @@ Async<std::string> Transfer::read(std::chrono::milliseconds idle) {
 
 Async<void> Transfer::write(std::string_view data, std::chrono::milliseconds idle) {
   while (!data.empty()) {
-    while (sent_ >= allowed_ && !failure_ && responses_.empty()) {
+    const bool is_one_way = kind_ == Kind::kOneWay;
+    while (sent_ >= allowed_ && !failure_ && (responses_.empty() || !is_one_way)) {
       const bool woken = co_await changed_.wait_until(after(idle));
       if (!woken && sent_ >= allowed_) co_return fail(Code::kTimeout, "the sandbox took nothing for too long");
     }
-    if (!responses_.empty()) {  // it refused half way
+    if (is_one_way && !responses_.empty()) {  // it refused half way
       auto refused = co_await next_response(Clock::now());
       if (!refused) co_return fail(refused.error());
       broke_protocol("the agent answered before the data had ended");

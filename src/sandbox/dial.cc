@@ -23,15 +23,19 @@ Error unreachable(const Error& error, uint16_t port) {
 
 class DialStream final : public http::Stream {
  public:
-  DialStream(std::shared_ptr<Sandbox> box, const std::shared_ptr<channel::Link>& link)
-      : box_(std::move(box)), held_(box_->hold_connection()), transfer_(link, channel::Transfer::Kind::kTwoWay) {}
+  DialStream(std::shared_ptr<Sandbox> box, const std::shared_ptr<channel::Link>& link, uint16_t port)
+      : box_(std::move(box)), held_(box_->hold_connection()), transfer_(link, channel::Transfer::Kind::kTwoWay), port_(port) {}
 
-  Async<void> start(uint16_t port) {
-    auto answer = co_await transfer_.start(dial_request(port), after(box_->config().patience.answer));
-    if (!answer) co_return fail(unreachable(answer.error(), port));
+  Async<void> begin() { return transfer_.begin(dial_request(port_), answer_deadline()); }
+  Async<void> confirm() {
+    if (is_confirmed_) co_return Result<void>();
+    auto answer = co_await transfer_.accepted(answer_deadline());
+    if (!answer) co_return fail(unreachable(answer.error(), port_));
+    is_confirmed_ = true;
     co_return Result<void>();
   }
   Async<size_t> read_some(char* data, size_t size) override {
+    GB_CO_TRYV(co_await confirm());
     if (at_ == rest_.size()) {
       GB_CO_TRY(rest_, co_await transfer_.read(kSilence));
       at_ = 0;
@@ -55,9 +59,13 @@ class DialStream final : public http::Stream {
   void close() override { transfer_.abort(); }
 
  private:
+  Deadline answer_deadline() const { return after(box_->config().patience.answer); }
+
   std::shared_ptr<Sandbox> box_;
   std::shared_ptr<void> held_;
   channel::Transfer transfer_;
+  uint16_t port_;
+  bool is_confirmed_ = false;
   std::string rest_;
   size_t at_ = 0;
   bool has_ended_ = false;
@@ -65,10 +73,11 @@ class DialStream final : public http::Stream {
 
 }  // namespace
 
-Async<std::unique_ptr<http::Stream>> dial(std::shared_ptr<Sandbox> box, uint16_t port) {
+Async<std::unique_ptr<http::Stream>> dial(std::shared_ptr<Sandbox> box, uint16_t port, bool waits) {
   GB_CO_TRY(const auto lease, co_await box->use());
-  auto stream = std::make_unique<DialStream>(box, lease.link());
-  GB_CO_TRYV(co_await stream->start(port));
+  auto stream = std::make_unique<DialStream>(box, lease.link(), port);
+  GB_CO_TRYV(co_await stream->begin());
+  if (waits) GB_CO_TRYV(co_await stream->confirm());
   co_return std::unique_ptr<http::Stream>(std::move(stream));
 }
 

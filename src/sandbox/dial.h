@@ -10,7 +10,8 @@
 // Connections into one sandbox, made by its agent: to its own loopback only, so they need no link and reach nothing else.
 namespace glovebox::sandbox {
 
-Async<std::unique_ptr<http::Stream>> dial(std::shared_ptr<Sandbox> box, uint16_t port);
+// `waits`: returns when somebody has answered there; otherwise the first read tells.
+Async<std::unique_ptr<http::Stream>> dial(std::shared_ptr<Sandbox> box, uint16_t port, bool waits);
 Async<std::optional<bool>> is_listening(std::shared_ptr<Sandbox> box, uint16_t port);
 
 }  // namespace glovebox::sandbox

@@ -12,6 +12,8 @@ using channel::testing::eventually;
 using channel::testing::Peer;
 using channel::testing::u64;
 using testing::World;
+constexpr auto kConfirmed = SandboxService::Dialling::kConfirmed;
+constexpr auto kAtOnce = SandboxService::Dialling::kAtOnce;
 
 // An agent's port: what a script does with the frames of a dialled connection.
 using Script = std::function<Awaitable<void>(Peer&, Frame&)>;
@@ -49,7 +51,7 @@ TEST(Dial, CarriesBytesBothWays) {
   w.intercept = port(echo());
   w.run([&]() -> Awaitable<void> {
     const auto box = co_await w.create();
-    auto stream = co_await w.manager().dial(w.caller, box->id, 80);
+    auto stream = co_await w.manager().dial(w.caller, box->id, 80, kConfirmed);
     EXPECT_TRUE(stream.has_value());
     EXPECT_TRUE((co_await (*stream)->write(std::string(1000, 'x'))).has_value());
     (*stream)->shutdown_write();
@@ -64,11 +66,37 @@ TEST(Dial, NamesThePortThatNobodyListensOn) {
   });
   w.run([&]() -> Awaitable<void> {
     const auto box = co_await w.create();
-    const auto stream = co_await w.manager().dial(w.caller, box->id, 8123);
+    const auto stream = co_await w.manager().dial(w.caller, box->id, 8123, kConfirmed);
     EXPECT_EQ(stream.error().code, Code::kPreviewUnreachable);
     EXPECT_EQ(stream.error().details.at("port"), "8123");
     const auto listening = co_await w.manager().is_listening(w.caller, box->id, 8123);
     EXPECT_EQ(listening.value(), false);
+  });
+}
+
+TEST(Dial, AtOnceTheFirstReadTells) {
+  World w;
+  w.intercept = port(echo());
+  w.run([&]() -> Awaitable<void> {
+    const auto box = co_await w.create();
+    auto stream = co_await w.manager().dial(w.caller, box->id, 80, kAtOnce);
+    EXPECT_TRUE((co_await (*stream)->write("early")).has_value());
+    (*stream)->shutdown_write();
+    EXPECT_EQ(co_await read_all(**stream), "early");
+  });
+  w.intercept = port([](Peer& peer, Frame& frame) -> Awaitable<void> {
+    if (frame.type == Type::kRequest) co_await answer(peer, frame, R"({"ok":false,"code":"unavailable","message":"connect: refused"})");
+  });
+  w.run([&]() -> Awaitable<void> {
+    const auto box = co_await w.create();
+    auto stream = co_await w.manager().dial(w.caller, box->id, 80, kAtOnce);
+    EXPECT_TRUE(stream.has_value());
+    EXPECT_TRUE((co_await (*stream)->write("early")).has_value());
+    char byte;
+    EXPECT_EQ((co_await (*stream)->read_some(&byte, 1)).error().code, Code::kPreviewUnreachable);
+    stream->reset();
+    co_await sleep_for(20ms);
+    EXPECT_EQ(w.info(box->id).state, State::kReady);
   });
 }
 
@@ -78,7 +106,7 @@ TEST(Dial, IsTheTenantsOwn) {
   w.run([&]() -> Awaitable<void> {
     const auto box = co_await w.create();
     const Caller other{"other", "key", Role::kUser, {}, "req"};
-    const auto stream = co_await w.manager().dial(other, box->id, 80);
+    const auto stream = co_await w.manager().dial(other, box->id, 80, kConfirmed);
     EXPECT_EQ(stream.error().code, Code::kSandboxNotFound);
     EXPECT_EQ(w.manager().get_unchecked(box->id)->tenant, w.caller.tenant);
   });
@@ -97,7 +125,7 @@ TEST(Dial, WindowsAndAResetAfterTheServersEndAreNoBreach) {
   w.run([&]() -> Awaitable<void> {
     const auto box = co_await w.create();
     {
-      auto stream = co_await w.manager().dial(w.caller, box->id, 80);
+      auto stream = co_await w.manager().dial(w.caller, box->id, 80, kConfirmed);
       EXPECT_TRUE((co_await (*stream)->write("x")).has_value());
       co_await sleep_for(50ms);
       char byte;
@@ -114,7 +142,7 @@ TEST(Dial, ClosingEndsARead) {
   w.intercept = port(echo());
   w.run([&]() -> Awaitable<void> {
     const auto box = co_await w.create();
-    auto stream = co_await w.manager().dial(w.caller, box->id, 80);
+    auto stream = co_await w.manager().dial(w.caller, box->id, 80, kConfirmed);
     auto later = [](http::Stream& s) -> Awaitable<void> {
       co_await sleep_for(20ms);
       s.close();
@@ -134,7 +162,7 @@ TEST(Dial, AnOpenConnectionIsNoActivityAndItsBytesAre) {
     CreateSpec spec;
     spec.idle_timeout = 400ms;
     const auto box = co_await w.create(spec);
-    auto stream = co_await w.manager().dial(w.caller, box->id, 80);
+    auto stream = co_await w.manager().dial(w.caller, box->id, 80, kConfirmed);
     for (int i = 0; i < 8; ++i) {
       co_await sleep_for(100ms);
       EXPECT_TRUE((co_await (*stream)->write("x")).has_value());
@@ -157,7 +185,7 @@ TEST(Dial, LookingWhetherSomethingListensNeitherWakesNorCounts) {
     const auto listening = co_await w.manager().is_listening(w.caller, box->id, 80);
     EXPECT_TRUE(listening.has_value() && !*listening);
     EXPECT_TRUE(w.info(box->id).frozen);
-    auto stream = co_await w.manager().dial(w.caller, box->id, 80);
+    auto stream = co_await w.manager().dial(w.caller, box->id, 80, kConfirmed);
     EXPECT_FALSE(w.info(box->id).frozen);
     EXPECT_EQ((co_await w.manager().is_listening(w.caller, box->id, 80)).value(), true);
     co_await sleep_for(100ms);

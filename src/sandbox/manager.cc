@@ -211,9 +211,9 @@ class ManagerImpl : public Manager {
     co_return co_await files::write_archive(box, user, path);
   }
 
-  Async<std::unique_ptr<http::Stream>> dial(const Caller& caller, const std::string& id, uint16_t port) override {
+  Async<std::unique_ptr<http::Stream>> dial(const Caller& caller, const std::string& id, uint16_t port, Dialling how) override {
     GB_CO_TRY(auto box, find(caller, id));
-    co_return co_await sandbox::dial(box, port);
+    co_return co_await sandbox::dial(box, port, how == Dialling::kConfirmed);
   }
   Async<std::optional<bool>> is_listening(const Caller& caller, const std::string& id, uint16_t port) override {
     GB_CO_TRY(auto box, find(caller, id));

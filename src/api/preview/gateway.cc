@@ -188,7 +188,9 @@ Async<void> Gateway::pass_on(http::Exchange& exchange, const Address& address, c
   }
   Use use(*this, info.id);
   const sandbox::Caller caller{info.tenant, "preview", sandbox::Role::kUser, {}, {}};
-  GB_CO_TRY(std::shared_ptr<http::Stream> stream, co_await service_.dial(caller, info.id, address.port));
+  // A body is not asked for before it is known that somebody takes it.
+  const auto how = exchange.request.has_body ? sandbox::SandboxService::Dialling::kConfirmed : sandbox::SandboxService::Dialling::kAtOnce;
+  GB_CO_TRY(std::shared_ptr<http::Stream> stream, co_await service_.dial(caller, info.id, address.port, how));
   use.opened(address.port, stream);
   requests().add();
   http::RelayRequest request{app_target(exchange.request, address), app_headers(exchange.request, address)};
