@@ -25,7 +25,8 @@ class TestProcess:
         status = open(f"/proc/{proxy.process.pid}/status").read()
         fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
         assert fields["Uid"].split() == ["64123"] * 4 and fields["Gid"].split() == ["64123"] * 4
-        assert fields["Groups"].strip() == "" and fields["NoNewPrivs"] == "1" and fields["Seccomp"] == "2"
+        assert fields["Groups"].strip() == "" and fields["NoNewPrivs"] == "1"
+        assert fields["Seccomp"] == "2" or os.environ.get("GLOVEBOX_SANITIZED")
         assert all(int(fields[name], 16) == 0 for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"))
         assert os.readlink(f"/proc/{proxy.process.pid}/root") == proxy.directory.name
 
