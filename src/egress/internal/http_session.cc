@@ -334,50 +334,58 @@ Awaitable<HttpSession::Answer> HttpSession::relay_response(const Exchange& excha
       set_verdict(event, exchange.verdict);
       flow_.record(event);
     }
-    if (!co_await send_all(flow_.traffic(), Way::kIn, flow_.client(), text)) co_return Answer::kBroken;
     if (head.status == 101) {
-      const std::string early = std::exchange(buffer_, {});
-      if (!co_await send_all(flow_.traffic(), Way::kIn, flow_.client(), early)) co_return Answer::kBroken;
+      if (!co_await send_in(text + std::exchange(buffer_, {}))) co_return Answer::kBroken;
       co_await flow_.relay(false);
       co_return Answer::kClose;
     }
-    if (head.status / 100 == 1) continue;
+    if (head.status / 100 == 1) {
+      if (!co_await send_in(text)) co_return Answer::kBroken;
+      continue;
+    }
     const bool keeps = text.starts_with("HTTP/1.1") && !http::header_lists(head.headers, "Connection", "close") && keeps_alive(exchange.request);
-    if (is_bodiless(exchange.request, head.status)) co_return keeps ? Answer::kKeep : Answer::kClose;
-    co_return co_await relay_body(head, **body, keeps);
+    if (!is_bodiless(exchange.request, head.status)) co_return co_await relay_body(text, head, **body, keeps);
+    if (!co_await send_in(text)) co_return Answer::kBroken;
+    co_return keeps ? Answer::kKeep : Answer::kClose;
   }
 }
 
-Awaitable<HttpSession::Answer> HttpSession::relay_body(const http::ResponseHead& head, http::BodyDecoder& body, bool keeps) {
+Awaitable<bool> HttpSession::send_in(std::string bytes) {
+  co_return co_await send_all(flow_.traffic(), Way::kIn, flow_.client(), bytes);
+}
+
+// The head goes out together with what is there of the body.
+Awaitable<HttpSession::Answer> HttpSession::relay_body(std::string text, const http::ResponseHead& head, http::BodyDecoder& body, bool keeps) {
   const Answer complete = keeps ? Answer::kKeep : Answer::kClose;
-  if (count(head.headers, "Transfer-Encoding") > 0) co_return co_await relay_chunks(body) ? complete : Answer::kBroken;
-  if (head.content_length) co_return co_await relay_exactly(*head.content_length) ? complete : Answer::kBroken;
+  if (count(head.headers, "Transfer-Encoding") > 0) co_return co_await relay_chunks(std::move(text), body) ? complete : Answer::kBroken;
+  if (head.content_length) co_return co_await relay_exactly(std::move(text), *head.content_length) ? complete : Answer::kBroken;
   // It ends with the connection.
-  const std::string early = std::exchange(buffer_, {});
-  if (!co_await send_all(flow_.traffic(), Way::kIn, flow_.client(), early)) co_return Answer::kBroken;
+  if (!co_await send_in(text + std::exchange(buffer_, {}))) co_return Answer::kBroken;
   const auto end = co_await pump(flow_.core().pipes, flow_.traffic(), Way::kIn, *flow_.upstream(), flow_.client());
   co_return end == PumpEnd::kEof ? Answer::kClose : Answer::kBroken;
 }
 
-Awaitable<bool> HttpSession::relay_chunks(http::BodyDecoder& body) {
+Awaitable<bool> HttpSession::relay_chunks(std::string unsent, http::BodyDecoder& body) {
   std::string content;
   while (!body.is_done()) {
     content.clear();
     const auto used = body.decode(buffer_, content, buffer_.size() + 1);
     if (!used) co_return false;
-    const std::string piece = buffer_.substr(0, *used);
+    unsent.append(buffer_, 0, *used);
     buffer_.erase(0, *used);
-    if (!piece.empty() && !co_await send_all(flow_.traffic(), Way::kIn, flow_.client(), piece)) co_return false;
-    if (piece.empty() && !body.is_done() && !co_await read_upstream()) co_return false;
+    if (*used > 0 && !body.is_done()) continue;
+    if (!co_await send_in(std::exchange(unsent, {}))) co_return false;
+    if (!body.is_done() && !co_await read_upstream()) co_return false;
   }
-  co_return true;
+  co_return co_await send_in(std::move(unsent));
 }
 
-Awaitable<bool> HttpSession::relay_exactly(uint64_t bytes) {
-  const std::string early = buffer_.substr(0, std::min<uint64_t>(bytes, buffer_.size()));
-  buffer_.erase(0, early.size());
-  if (!co_await send_all(flow_.traffic(), Way::kIn, flow_.client(), early)) co_return false;
-  const uint64_t left = bytes - early.size();
+Awaitable<bool> HttpSession::relay_exactly(std::string text, uint64_t bytes) {
+  const size_t early = static_cast<size_t>(std::min<uint64_t>(bytes, buffer_.size()));
+  text.append(buffer_, 0, early);
+  buffer_.erase(0, early);
+  if (!co_await send_in(std::move(text))) co_return false;
+  const uint64_t left = bytes - early;
   if (left == 0) co_return true;
   const auto end = co_await pump(flow_.core().pipes, flow_.traffic(), Way::kIn, *flow_.upstream(), flow_.client(), left);
   co_return end == PumpEnd::kLimit;

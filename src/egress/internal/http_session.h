@@ -60,9 +60,10 @@ class HttpSession {
   Awaitable<bool> upload_chunks(Exchange& exchange);
   Awaitable<Answer> relay_response(const Exchange& exchange);
   Awaitable<size_t> read_response_head();  // its length in buffer_; 0 when the server went away or speaks no HTTP
-  Awaitable<Answer> relay_body(const http::ResponseHead& head, http::BodyDecoder& body, bool keeps);
-  Awaitable<bool> relay_chunks(http::BodyDecoder& body);
-  Awaitable<bool> relay_exactly(uint64_t bytes);
+  Awaitable<Answer> relay_body(std::string text, const http::ResponseHead& head, http::BodyDecoder& body, bool keeps);
+  Awaitable<bool> relay_chunks(std::string unsent, http::BodyDecoder& body);
+  Awaitable<bool> relay_exactly(std::string text, uint64_t bytes);
+  Awaitable<bool> send_in(std::string bytes);
   Awaitable<bool> read_upstream();
 
   Awaitable<Next> refuse(const Exchange& exchange, int status, const policy::Verdict& verdict, const std::string& host);
