@@ -20,15 +20,19 @@ namespace glovebox::egress {
 namespace {
 
 constexpr size_t kDescriptors = 65536;
-// For pipes, name servers and what the process has anyway; a connection needs two, and a third for moments.
+// For pipes, name servers and what the process has anyway; a connection needs two, and a third for
+// moments.
 constexpr size_t kOtherDescriptors = 2048, kDescriptorsPerFlow = 3;
 
 size_t flows_for(size_t descriptors) {
-  return descriptors > 2 * kOtherDescriptors ? (descriptors - kOtherDescriptors) / kDescriptorsPerFlow : descriptors / 6;
+  return descriptors > 2 * kOtherDescriptors
+             ? (descriptors - kOtherDescriptors) / kDescriptorsPerFlow
+             : descriptors / 6;
 }
 
 // Once privileges are gone: everything that reads what others wrote.
-int serve(boost::asio::io_context& loop, UniqueFd control_fd, RouterSockets sockets, size_t descriptors) {
+int serve(boost::asio::io_context& loop, UniqueFd control_fd, RouterSockets sockets,
+          size_t descriptors) {
   const Executor executor = loop.get_executor();
   ControlWriter writer(executor, std::move(control_fd));
   Core core(executor, [&](std::string line) { writer.write_event(std::move(line)); });
@@ -54,7 +58,8 @@ int serve(boost::asio::io_context& loop, UniqueFd control_fd, RouterSockets sock
 }
 
 Result<RouterSockets> prepare(const EgressOptions& options) {
-  GB_TRY(auto sockets, open_router_sockets(options.router_netns_fd, options.tcp_port, options.dns_port));
+  GB_TRY(auto sockets,
+         open_router_sockets(options.router_netns_fd, options.tcp_port, options.dns_port));
   ::close(options.router_netns_fd);
   GB_TRYV(enter_jail(options.root_directory, options.uid, options.gid));
   return sockets;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first bytes of a connection, read as the proxy reads them: every prefix in turn. What was understood of a prefix must be what is
-// understood of more.
+// The first bytes of a connection, read as the proxy reads them: every prefix in turn. What was
+// understood of a prefix must be what is understood of more.
 #include <cstdint>
 #include <string>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HTTP requests as the proxy judges and rebuilds them. The head that is passed on must say the same again when it is read by the same
-// rules: one host, one target, the same framing.
+// HTTP requests as the proxy judges and rebuilds them. The head that is passed on must say the same
+// again when it is read by the same rules: one host, one target, the same framing.
 #include <cstdint>
 #include <string>
 
@@ -24,9 +24,10 @@ void check(const http::Request& request, const RequestPlan& plan, const Destinat
   if (!http::parse_request_head(head, again)) __builtin_trap();
   const auto planned = plan_request(again, destination);
   if (!planned) __builtin_trap();
-  if (planned->host != plan.host || planned->address != plan.address || planned->target != plan.target || planned->kind != plan.kind ||
-      again.method != request.method || again.path != request.path || again.content_length != request.content_length ||
-      again.has_body != request.has_body) {
+  if (planned->host != plan.host || planned->address != plan.address ||
+      planned->target != plan.target || planned->kind != plan.kind ||
+      again.method != request.method || again.path != request.path ||
+      again.content_length != request.content_length || again.has_body != request.has_body) {
     __builtin_trap();
   }
   size_t ours = 0, hosts = 0;
@@ -42,7 +43,8 @@ void check(const http::Request& request, const RequestPlan& plan, const Destinat
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  Destination destination{{}, policy::address_v4(0x2D420042), static_cast<uint16_t>(data[0] % 2 ? 80 : 8080)};
+  Destination destination{
+      {}, policy::address_v4(0x2D420042), static_cast<uint16_t>(data[0] % 2 ? 80 : 8080)};
   if (data[0] % 4 >= 2) destination = {"allowed.test", std::nullopt, destination.port};
   (void)parse_authority(bytes);
   http::HeadScanner scanner(kLimits);

@@ -14,10 +14,13 @@
 namespace glovebox::egress {
 namespace {
 
-constexpr int kOriginalDestination = 80;  // SO_ORIGINAL_DST of linux/netfilter_ipv4.h, which cannot be included next to netinet/in.h
+constexpr int kOriginalDestination =
+    80;  // SO_ORIGINAL_DST of linux/netfilter_ipv4.h, which cannot be included next to netinet/in.h
 constexpr int kTurn = 64;
 
-policy::Address to_address(const sockaddr_in& in) { return policy::address_v4(ntohl(in.sin_addr.s_addr)); }
+policy::Address to_address(const sockaddr_in& in) {
+  return policy::address_v4(ntohl(in.sin_addr.s_addr));
+}
 
 void reset(UniqueFd fd) {
   const linger now{1, 0};
@@ -28,13 +31,17 @@ void reset(UniqueFd fd) {
 std::optional<Destination> original_destination(int fd) {
   sockaddr_in original{}, local{};
   socklen_t length = sizeof original, local_length = sizeof local;
-  if (::getsockopt(fd, IPPROTO_IP, kOriginalDestination, &original, &length) != 0) return std::nullopt;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_length) != 0) return std::nullopt;
-  if (original.sin_addr.s_addr == local.sin_addr.s_addr && original.sin_port == local.sin_port) return std::nullopt;
+  if (::getsockopt(fd, IPPROTO_IP, kOriginalDestination, &original, &length) != 0)
+    return std::nullopt;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_length) != 0)
+    return std::nullopt;
+  if (original.sin_addr.s_addr == local.sin_addr.s_addr && original.sin_port == local.sin_port)
+    return std::nullopt;
   return Destination{{}, to_address(original), ntohs(original.sin_port)};
 }
 
-void refuse(Core& core, Link& link, const std::optional<Destination>& destination, const policy::Verdict& verdict) {
+void refuse(Core& core, Link& link, const std::optional<Destination>& destination,
+            const policy::Verdict& verdict) {
   Event event;
   event.flow = core.journal.next_flow();
   if (destination) {
@@ -50,9 +57,12 @@ void take(Core& core, UniqueFd client, const sockaddr_in& peer) {
   if (!link) return reset(std::move(client));
   const auto destination = original_destination(client.get());
   auto verdict = link->admit();
-  if (!destination) verdict = {false, "default:service", "the proxy's own port was dialled", "Dial the host itself."};
+  if (!destination)
+    verdict = {false, "default:service", "the proxy's own port was dialled",
+               "Dial the host itself."};
   if (core.flows.size() >= core.max_flows) {
-    verdict = {false, "limit:connections", "this server has too many connections open", "Try again later."};
+    verdict = {false, "limit:connections", "this server has too many connections open",
+               "Try again later."};
   }
   if (!verdict.allowed) {
     refuse(core, *link, destination, verdict);
@@ -64,7 +74,8 @@ void take(Core& core, UniqueFd client, const sockaddr_in& peer) {
   }
   const int on = 1;
   ::setsockopt(client.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  spawn(core.executor, "egress.flow", Flow::run(std::make_shared<Flow>(core, link, std::move(client), *destination)));
+  spawn(core.executor, "egress.flow",
+        Flow::run(std::make_shared<Flow>(core, link, std::move(client), *destination)));
 }
 
 }  // namespace
@@ -74,7 +85,8 @@ Awaitable<void> accept_flows(Core& core, UniqueFd socket) {
   for (int turn = 0;; ++turn) {
     sockaddr_in peer{};
     socklen_t length = sizeof peer;
-    UniqueFd client(::accept4(listener.fd(), reinterpret_cast<sockaddr*>(&peer), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    UniqueFd client(::accept4(listener.fd(), reinterpret_cast<sockaddr*>(&peer), &length,
+                              SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (client) {
       take(core, std::move(client), peer);
       if (turn % kTurn == kTurn - 1) co_await yield();
@@ -90,7 +102,8 @@ Awaitable<void> accept_flows(Core& core, UniqueFd socket) {
 Awaitable<void> watch_deadlines(Core& core) {
   while (co_await sleep_for(std::chrono::milliseconds(500))) {
     const auto now = Clock::now();
-    for (auto* flow : std::vector<Flow*>(core.flows.begin(), core.flows.end())) flow->check_deadline(now);
+    for (auto* flow : std::vector<Flow*>(core.flows.begin(), core.flows.end()))
+      flow->check_deadline(now);
     for (const auto& [address, link] : core.links.all()) link->flush_events();
   }
 }

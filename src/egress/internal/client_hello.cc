@@ -60,7 +60,8 @@ Result<std::optional<std::string>> join_records(std::string_view bytes) {
     const size_t type = record.number(1), major = record.number(1);
     record.number(1);
     const size_t length = record.number(2);
-    if (type != kHandshakeRecord || major != 3) return malformed("is interrupted by another record");
+    if (type != kHandshakeRecord || major != 3)
+      return malformed("is interrupted by another record");
     if (length == 0 || length > kMaxRecordBytes) return malformed("has a record of forbidden size");
     message += record.rest.substr(0, length);
     if (record.rest.size() < length) {
@@ -91,7 +92,8 @@ Result<ClientHello> read_extensions(Cursor list) {
     const size_t type = list.number(2);
     Cursor extension = list.vector(2);
     if (list.failed) return malformed("has a truncated extension");
-    if (std::find(seen.begin(), seen.end(), type) != seen.end()) return malformed("has an extension twice");
+    if (std::find(seen.begin(), seen.end(), type) != seen.end())
+      return malformed("has an extension twice");
     if (seen.size() == kMaxExtensions) return malformed("has too many extensions");
     seen.push_back(type);
     if (type == kEncryptedHelloExtension) hello.has_encrypted_hello = true;
@@ -115,7 +117,9 @@ Result<ClientHello> read_message(std::string_view message) {
   return read_extensions(extensions);
 }
 
-bool is_method_char(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-' || c == '_'; }
+bool is_method_char(char c) {
+  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-' || c == '_';
+}
 
 // "… HTTP/1.1"
 bool is_request_line(std::string_view line) {
@@ -132,12 +136,14 @@ Opening classify(std::string_view bytes) {
     if (bytes.size() < 3) return Opening::kUndecided;
     return bytes[1] == 3 && static_cast<uint8_t>(bytes[2]) <= 4 ? Opening::kTls : Opening::kOther;
   }
-  const size_t method = static_cast<size_t>(std::find_if_not(bytes.begin(), bytes.end(), is_method_char) - bytes.begin());
+  const size_t method = static_cast<size_t>(
+      std::find_if_not(bytes.begin(), bytes.end(), is_method_char) - bytes.begin());
   if (method == 0 || method > 32) return Opening::kOther;
   if (method == bytes.size()) return Opening::kUndecided;
   if (bytes[method] != ' ') return Opening::kOther;
   const size_t end = bytes.find('\n');
-  if (end == bytes.npos) return bytes.size() > kMaxRequestLine ? Opening::kOther : Opening::kUndecided;
+  if (end == bytes.npos)
+    return bytes.size() > kMaxRequestLine ? Opening::kOther : Opening::kUndecided;
   return is_request_line(bytes.substr(0, end)) ? Opening::kHttp : Opening::kOther;
 }
 

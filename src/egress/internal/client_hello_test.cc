@@ -23,7 +23,9 @@ std::string name_in(const std::string& extensions, size_t record = 16384) {
 
 TEST(ClientHello, NamesItsServer) {
   EXPECT_EQ(name_in(server_names({"allowed.test"})), "allowed.test");
-  EXPECT_EQ(name_in(extension(kGrease, "") + server_names({"Allowed.TEST."}) + extension(kGrease + 0x1010, "x")), "allowed.test");
+  EXPECT_EQ(name_in(extension(kGrease, "") + server_names({"Allowed.TEST."}) +
+                    extension(kGrease + 0x1010, "x")),
+            "allowed.test");
   EXPECT_EQ(name_in(extension(kAlpn, "x")), "");
   EXPECT_EQ(name_in(""), "");
 }
@@ -49,19 +51,22 @@ TEST(ClientHello, IsRefusedWhenItCanBeReadInTwoWays) {
   EXPECT_EQ(name_in(extension(kAlpn, "a") + extension(kAlpn, "b")), "refused");
   EXPECT_EQ(name_in(server_names({})), "refused");
   EXPECT_EQ(name_in(extension(0, "")), "refused");
-  EXPECT_EQ(name_in(extension(0, testing::vector('\x07' + testing::vector("allowed.test", 2), 2))), "refused");  // another type of name
+  EXPECT_EQ(name_in(extension(0, testing::vector('\x07' + testing::vector("allowed.test", 2), 2))),
+            "refused");  // another type of name
   EXPECT_EQ(name_in(extension(0, testing::vector(std::string("\0\0\0", 3), 2) + "x")), "refused");
 }
 
 TEST(ClientHello, IsRefusedWhenTheNameIsNoHostName) {
-  for (const std::string name : {"", "127.0.0.1", "2130706433", "0x7f.1", "[::1]", "allowed.test:443", "*.test", "a..b", "a b"}) {
+  for (const std::string name : {"", "127.0.0.1", "2130706433", "0x7f.1", "[::1]",
+                                 "allowed.test:443", "*.test", "a..b", "a b"}) {
     EXPECT_EQ(name_in(server_names({name})), "refused") << name;
   }
   EXPECT_EQ(name_in(server_names({std::string("allowed.test\0.evil.test", 23)})), "refused");
 }
 
 TEST(ClientHello, TellsOfAnEncryptedOne) {
-  const auto hello = parse_client_hello(in_records(hello_message(extension(kEncryptedHello, "random") + server_names({"outer.test"})), 16384));
+  const auto hello = parse_client_hello(in_records(
+      hello_message(extension(kEncryptedHello, "random") + server_names({"outer.test"})), 16384));
   ASSERT_TRUE(hello && *hello);
   EXPECT_TRUE((**hello).has_encrypted_hello);
   EXPECT_EQ((**hello).server_name, "outer.test");
@@ -69,11 +74,14 @@ TEST(ClientHello, TellsOfAnEncryptedOne) {
 
 TEST(ClientHello, IsRefusedWhenMalformed) {
   const std::string message = hello_message(server_names({"allowed.test"}));
-  EXPECT_FALSE(parse_client_hello("\x16\x03\x01" + testing::vector("\x02" + message.substr(1), 2)));  // a ServerHello
-  EXPECT_FALSE(parse_client_hello(in_records(message, 10).substr(0, 15) + "\x17\x03\x03" + testing::vector("x", 2)));
+  EXPECT_FALSE(parse_client_hello(
+      "\x16\x03\x01" + testing::vector("\x02" + message.substr(1), 2)));  // a ServerHello
+  EXPECT_FALSE(parse_client_hello(in_records(message, 10).substr(0, 15) + "\x17\x03\x03" +
+                                  testing::vector("x", 2)));
   EXPECT_FALSE(parse_client_hello(std::string_view("\x16\x03\x01\x00\x00", 5)));
   EXPECT_FALSE(parse_client_hello("\x16\x03\x01\xff\xff"));
-  EXPECT_FALSE(parse_client_hello("\x16\x03\x01" + testing::vector(std::string("\x01\xff\xff\xff", 4), 2)));
+  EXPECT_FALSE(
+      parse_client_hello("\x16\x03\x01" + testing::vector(std::string("\x01\xff\xff\xff", 4), 2)));
   std::string longer = message + "x";
   longer[3] = static_cast<char>(longer[3] + 1);
   EXPECT_FALSE(parse_client_hello(in_records(longer, 16384)));  // a byte behind the extensions

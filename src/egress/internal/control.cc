@@ -21,14 +21,16 @@ constexpr size_t kMaxLine = 1 << 20, kMaxPending = 8 << 20;
 
 Result<std::string> text_field(const bj::object& message, std::string_view name) {
   const auto* value = message.if_contains(name);
-  if (!value || !value->is_string()) return fail(Code::kInvalidArgument, std::string(name) + ": must be a string");
+  if (!value || !value->is_string())
+    return fail(Code::kInvalidArgument, std::string(name) + ": must be a string");
   return std::string(value->get_string());
 }
 
 Result<policy::Address> address_field(const bj::object& message) {
   GB_TRY(const auto text, text_field(message, "address"));
   const auto address = policy::parse_address(text);
-  if (!address || address->is_v6) return fail(Code::kInvalidArgument, "address: must be an IPv4 address");
+  if (!address || address->is_v6)
+    return fail(Code::kInvalidArgument, "address: must be an IPv4 address");
   return *address;
 }
 
@@ -118,7 +120,8 @@ Result<void> Control::configure(const bj::object& message) {
   GB_TRY(auto settings, policy::parse_operator(*op, "operator"));
   std::vector<ServerAddress> servers;
   const auto* resolvers = message.if_contains("resolvers");
-  if (!resolvers || !resolvers->is_array()) return fail(Code::kInvalidArgument, "resolvers: must be an array");
+  if (!resolvers || !resolvers->is_array())
+    return fail(Code::kInvalidArgument, "resolvers: must be an array");
   for (const auto& item : resolvers->get_array()) {
     if (!item.is_string()) return fail(Code::kInvalidArgument, "resolvers: must be strings");
     GB_TRY(auto server, parse_server(item.get_string()));
@@ -134,8 +137,9 @@ Result<void> Control::set_link(const bj::object& message) {
   GB_TRY(const auto address, address_field(message));
   GB_TRY(const auto sandbox, text_field(message, "sandbox"));
   // It goes into a header of requests to the registry proxy.
-  const bool is_plain = !sandbox.empty() && sandbox.size() <= 128 &&
-                        std::all_of(sandbox.begin(), sandbox.end(), [](char c) { return c > 0x20 && c < 0x7F; });
+  const bool is_plain =
+      !sandbox.empty() && sandbox.size() <= 128 &&
+      std::all_of(sandbox.begin(), sandbox.end(), [](char c) { return c > 0x20 && c < 0x7F; });
   if (!is_plain) return fail(Code::kInvalidArgument, "sandbox: is no sandbox id");
   const auto* value = message.if_contains("policy");
   if (!value) return fail(Code::kInvalidArgument, "policy: is required");
@@ -149,9 +153,11 @@ Awaitable<void> Control::report_usage() {
     bj::object links;
     for (const auto& [address, link] : core_.links.all()) {
       if (!link->take_changed()) continue;
-      links[address.text()] = bj::object{{"in", link->bytes_in()}, {"out", link->bytes_out()}, {"open", link->open()}};
+      links[address.text()] =
+          bj::object{{"in", link->bytes_in()}, {"out", link->bytes_out()}, {"open", link->open()}};
     }
-    if (!links.empty()) writer_.write(json::to_text(bj::object{{"op", "usage"}, {"links", std::move(links)}}) + "\n");
+    if (!links.empty())
+      writer_.write(json::to_text(bj::object{{"op", "usage"}, {"links", std::move(links)}}) + "\n");
   }
 }
 

@@ -15,7 +15,8 @@ class ControlWriter {
  public:
   ControlWriter(const Executor& executor, UniqueFd fd);
   void write(std::string line);
-  // The same, but dropped and counted when the daemon has not read for long: entries of the log are not held without end.
+  // The same, but dropped and counted when the daemon has not read for long: entries of the log are
+  // not held without end.
   void write_event(std::string line);
   Watched& stream() { return *stream_; }
 
@@ -32,7 +33,8 @@ class ControlWriter {
 class Control {
  public:
   Control(Core& core, ControlWriter& writer) : core_(core), writer_(writer) {}
-  // Until the stream ends: false when it ended in the middle of a line or with one that is no message.
+  // Until the stream ends: false when it ended in the middle of a line or with one that is no
+  // message.
   Awaitable<bool> run();
   // Each second: counters of the links that moved something.
   Awaitable<void> report_usage();

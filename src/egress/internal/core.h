@@ -16,7 +16,8 @@ class Flow;
 
 // What every part of the proxy shares. One per process; outlives all coroutines.
 struct Core {
-  Core(Executor e, std::function<void(std::string)> write) : executor(e), journal(std::move(write)), links(journal), resolver(e) {}
+  Core(Executor e, std::function<void(std::string)> write)
+      : executor(e), journal(std::move(write)), links(journal), resolver(e) {}
 
   Executor executor;
   Journal journal;
@@ -25,7 +26,7 @@ struct Core {
   Pipes pipes;
   std::string registry_socket;  // empty: there is no registry proxy
   std::set<Flow*> flows;
-  size_t max_flows = 256;       // by the number of descriptors this process may have
+  size_t max_flows = 256;  // by the number of descriptors this process may have
 };
 
 // Addresses that stand for services of ours, not for hosts: 10.200.0.0/22.

@@ -15,7 +15,8 @@ namespace {
 constexpr size_t kMaxFlows = 4096;
 constexpr auto kUdpIdle = std::chrono::seconds(60), kEchoIdle = std::chrono::seconds(20);
 constexpr uint8_t kEchoRequest = 8, kEchoReply = 0;
-constexpr size_t kMaxDatagram = 1472;  // what fits a link's packets of 1500 bytes: larger answers are lost, as on a path with that limit
+constexpr size_t kMaxDatagram = 1472;  // what fits a link's packets of 1500 bytes: larger answers
+                                       // are lost, as on a path with that limit
 
 sockaddr_in socket_address(const policy::Address& address, uint16_t port) {
   sockaddr_in out{};
@@ -38,7 +39,8 @@ bool take_bandwidth(TokenBucket& bucket, size_t bytes) {
 // One UDP flow, or one series of pings.
 class DatagramFlow : public Cuttable {
  public:
-  DatagramFlow(DatagramRelay& relay, DatagramRelay::Key k, std::shared_ptr<Link> l, const policy::Verdict& verdict)
+  DatagramFlow(DatagramRelay& relay, DatagramRelay::Key k, std::shared_ptr<Link> l,
+               const policy::Verdict& verdict)
       : key(std::move(k)), link(std::move(l)), relay_(relay) {
     link->add(this);
     event_.flow = link->journal().next_flow();
@@ -109,31 +111,42 @@ class DatagramFlow : public Cuttable {
 };
 
 DatagramRelay::DatagramRelay(Core& core, UniqueFd raw, UniqueFd echo)
-    : core_(core), raw_(std::move(raw)), echo_(std::make_shared<Watched>(core.executor, std::move(echo))) {
+    : core_(core),
+      raw_(std::move(raw)),
+      echo_(std::make_shared<Watched>(core.executor, std::move(echo))) {
   const std::string bytes = random_bytes(2);
-  next_identifier_ = static_cast<uint16_t>(static_cast<uint8_t>(bytes[0]) << 8 | static_cast<uint8_t>(bytes[1]));
+  next_identifier_ =
+      static_cast<uint16_t>(static_cast<uint8_t>(bytes[0]) << 8 | static_cast<uint8_t>(bytes[1]));
 }
 DatagramRelay::~DatagramRelay() = default;
 
-void DatagramRelay::pass(const std::shared_ptr<Link>& link, const Packet& packet, const policy::Verdict& verdict) {
+void DatagramRelay::pass(const std::shared_ptr<Link>& link, const Packet& packet,
+                         const policy::Verdict& verdict) {
   const bool is_echo = packet.kind == PacketKind::kEcho;
-  const Key key{link->address(), packet.source_port, packet.destination, is_echo ? uint16_t{0} : packet.port, is_echo};
+  const Key key{link->address(), packet.source_port, packet.destination,
+                is_echo ? uint16_t{0} : packet.port, is_echo};
   const auto it = flows_.find(key);
   const auto flow = it != flows_.end() ? it->second : open(key, link, verdict);
   if (!flow || !take_bandwidth(link->out_bucket(), packet.payload.size())) return;
   if (is_echo) {
-    const std::string request = build_echo(kEchoRequest, flow->identifier, packet.port, packet.payload);
+    const std::string request =
+        build_echo(kEchoRequest, flow->identifier, packet.port, packet.payload);
     const auto to = socket_address(packet.destination, 0);
-    ::sendto(echo_->fd(), request.data(), request.size(), MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+    ::sendto(echo_->fd(), request.data(), request.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
+             reinterpret_cast<const sockaddr*>(&to), sizeof to);
   } else {
-    ::send(flow->socket->fd(), packet.payload.data(), packet.payload.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    ::send(flow->socket->fd(), packet.payload.data(), packet.payload.size(),
+           MSG_DONTWAIT | MSG_NOSIGNAL);
   }
   flow->count_out(packet.payload.size());
 }
 
-std::shared_ptr<DatagramFlow> DatagramRelay::open(const Key& key, const std::shared_ptr<Link>& link, const policy::Verdict& verdict) {
+std::shared_ptr<DatagramFlow> DatagramRelay::open(const Key& key, const std::shared_ptr<Link>& link,
+                                                  const policy::Verdict& verdict) {
   auto admitted = link->admit();
-  if (flows_.size() >= kMaxFlows) admitted = {false, "limit:connections", "this server relays too many UDP flows", "Try again later."};
+  if (flows_.size() >= kMaxFlows)
+    admitted = {false, "limit:connections", "this server relays too many UDP flows",
+                "Try again later."};
   if (!admitted.allowed) {
     Event event;
     event.protocol = std::get<4>(key) ? "icmp" : "udp";
@@ -147,7 +160,8 @@ std::shared_ptr<DatagramFlow> DatagramRelay::open(const Key& key, const std::sha
   if (!std::get<4>(key)) {
     fd.reset(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     const auto to = socket_address(std::get<2>(key), std::get<3>(key));
-    if (!fd || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) return nullptr;
+    if (!fd || ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0)
+      return nullptr;
   }
   const auto flow = std::make_shared<DatagramFlow>(*this, key, link, verdict);
   flows_[key] = flow;
@@ -156,7 +170,8 @@ std::shared_ptr<DatagramFlow> DatagramRelay::open(const Key& key, const std::sha
     spawn(core_.executor, "egress.udp", take_answers(flow));
     return flow;
   }
-  while (by_identifier_.contains(next_identifier_)) ++next_identifier_;  // there are fewer flows than numbers
+  while (by_identifier_.contains(next_identifier_))
+    ++next_identifier_;  // there are fewer flows than numbers
   flow->identifier = next_identifier_++;
   by_identifier_[flow->identifier] = flow;
   return flow;
@@ -175,7 +190,8 @@ Awaitable<void> DatagramRelay::take_answers(std::shared_ptr<DatagramFlow> flow) 
     if (n < 0 || static_cast<size_t>(n) > kMaxDatagram || flow->is_over) continue;
     const auto size = static_cast<size_t>(n);
     if (!take_bandwidth(flow->link->in_bucket(), size)) continue;
-    flow->deliver(build_udp(flow->destination(), flow->port(), flow->link->address(), flow->own_port(), {buffer, size}));
+    flow->deliver(build_udp(flow->destination(), flow->port(), flow->link->address(),
+                            flow->own_port(), {buffer, size}));
     flow->count_in(size);
   }
 }
@@ -185,27 +201,34 @@ Awaitable<void> DatagramRelay::take_echo_replies() {
   for (int turn = 0;; ++turn) {
     sockaddr_in from{};
     socklen_t length = sizeof from;
-    const ssize_t n = ::recvfrom(echo_->fd(), buffer, sizeof buffer, MSG_DONTWAIT, reinterpret_cast<sockaddr*>(&from), &length);
+    const ssize_t n = ::recvfrom(echo_->fd(), buffer, sizeof buffer, MSG_DONTWAIT,
+                                 reinterpret_cast<sockaddr*>(&from), &length);
     if (n < 0 && !co_await echo_->readable()) co_return;
     if (turn % 64 == 63) co_await yield();
     if (n < 28) continue;
     const size_t header = static_cast<size_t>(static_cast<uint8_t>(buffer[0]) & 15) * 4;
-    const std::string_view message = std::string_view(buffer, static_cast<size_t>(n)).substr(std::min<size_t>(header, static_cast<size_t>(n)));
+    const std::string_view message = std::string_view(buffer, static_cast<size_t>(n))
+                                         .substr(std::min<size_t>(header, static_cast<size_t>(n)));
     if (message.size() < 8 || message[0] != static_cast<char>(kEchoReply)) continue;
-    const auto word = [&](size_t i) { return static_cast<uint16_t>(static_cast<uint8_t>(message[i]) << 8 | static_cast<uint8_t>(message[i + 1])); };
+    const auto word = [&](size_t i) {
+      return static_cast<uint16_t>(static_cast<uint8_t>(message[i]) << 8 |
+                                   static_cast<uint8_t>(message[i + 1]));
+    };
     const auto it = by_identifier_.find(word(4));
     const auto flow = it != by_identifier_.end() ? it->second.lock() : nullptr;
     if (!flow || flow->destination().v4() != ntohl(from.sin_addr.s_addr)) continue;
     const auto payload = message.substr(8);
     if (!take_bandwidth(flow->link->in_bucket(), payload.size())) continue;
-    flow->deliver(build_icmp_packet(flow->destination(), flow->link->address(), build_echo(kEchoReply, flow->own_port(), word(6), payload)));
+    flow->deliver(build_icmp_packet(flow->destination(), flow->link->address(),
+                                    build_echo(kEchoReply, flow->own_port(), word(6), payload)));
     flow->count_in(payload.size());
   }
 }
 
 void DatagramRelay::deliver(const policy::Address& to, const std::string& packet) {
   const auto address = socket_address(to, 0);
-  ::sendto(raw_.get(), packet.data(), packet.size(), MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  ::sendto(raw_.get(), packet.data(), packet.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
+           reinterpret_cast<const sockaddr*>(&address), sizeof address);
 }
 
 void DatagramRelay::sweep(Clock::time_point now) {

@@ -14,15 +14,17 @@ namespace glovebox::egress {
 
 class DatagramFlow;
 
-// Carries UDP and ICMP echo that a rule names. No packet of a sandbox is ever forwarded: what it holds is sent from a socket of ours, and
-// what comes back is written anew into the sandbox's link.
+// Carries UDP and ICMP echo that a rule names. No packet of a sandbox is ever forwarded: what it
+// holds is sent from a socket of ours, and what comes back is written anew into the sandbox's link.
 class DatagramRelay {
  public:
-  // `raw`: IPPROTO_RAW in the router namespace. `echo`: raw ICMP in the host's, which gets echo replies only.
+  // `raw`: IPPROTO_RAW in the router namespace. `echo`: raw ICMP in the host's, which gets echo
+  // replies only.
   DatagramRelay(Core& core, UniqueFd raw, UniqueFd echo);
   ~DatagramRelay();
   // `verdict` has allowed the packet, which is UDP or an echo request and relayable.
-  void pass(const std::shared_ptr<Link>& link, const Packet& packet, const policy::Verdict& verdict);
+  void pass(const std::shared_ptr<Link>& link, const Packet& packet,
+            const policy::Verdict& verdict);
   Awaitable<void> take_echo_replies();
   // Each second: ends flows that have been idle.
   void sweep(Clock::time_point now);
@@ -31,7 +33,8 @@ class DatagramRelay {
   friend class DatagramFlow;
   // Link, its port or echo identifier, destination, port (echo: 0).
   using Key = std::tuple<policy::Address, uint16_t, policy::Address, uint16_t, bool>;
-  std::shared_ptr<DatagramFlow> open(const Key& key, const std::shared_ptr<Link>& link, const policy::Verdict& verdict);
+  std::shared_ptr<DatagramFlow> open(const Key& key, const std::shared_ptr<Link>& link,
+                                     const policy::Verdict& verdict);
   static Awaitable<void> take_answers(std::shared_ptr<DatagramFlow> flow);
   // Writes a packet into the link of its destination.
   void deliver(const policy::Address& to, const std::string& packet);

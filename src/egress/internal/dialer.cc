@@ -24,13 +24,16 @@ sockaddr_in to_socket_address(const policy::Address& address, uint16_t port) {
   return out;
 }
 
-void set_option(int fd, int level, int name, int value) { ::setsockopt(fd, level, name, &value, sizeof value); }
+void set_option(int fd, int level, int name, int value) {
+  ::setsockopt(fd, level, name, &value, sizeof value);
+}
 
 // The connection leads back to this host by an address that nobody told us is its own.
 bool is_own_address(int fd, const policy::Address& address) {
   sockaddr_in local{};
   socklen_t length = sizeof local;
-  return ::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) == 0 && ntohl(local.sin_addr.s_addr) == address.v4();
+  return ::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) == 0 &&
+         ntohl(local.sin_addr.s_addr) == address.v4();
 }
 
 // A pending connect ends when the socket is writable.
@@ -40,16 +43,19 @@ Awaitable<Result<void>> finish_connect(Core& core, Watched& stream, Deadline dea
     bool is_late = false;
   };
   const auto timer = std::make_shared<Timer>();
-  spawn(core.executor, "egress.connect_deadline", [](auto t, Watched* watched, Deadline when) -> Awaitable<void> {
-    if (co_await t->done.wait_until(when) || t->is_late) co_return;
-    t->is_late = true;
-    watched->cancel();
-  }(timer, &stream, deadline));
+  spawn(core.executor, "egress.connect_deadline",
+        [](auto t, Watched* watched, Deadline when) -> Awaitable<void> {
+          if (co_await t->done.wait_until(when) || t->is_late) co_return;
+          t->is_late = true;
+          watched->cancel();
+        }(timer, &stream, deadline));
   const bool is_ready = co_await stream.writable();
   const bool was_late = timer->is_late;
   timer->is_late = true;  // the timer must not touch the stream any more
   timer->done.notify();
-  if (!is_ready) co_return fail(Code::kTimeout, was_late ? "no answer to the connection attempt" : "the connection attempt was given up");
+  if (!is_ready)
+    co_return fail(Code::kTimeout, was_late ? "no answer to the connection attempt"
+                                            : "the connection attempt was given up");
   int error = 0;
   socklen_t length = sizeof error;
   ::getsockopt(stream.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
@@ -57,7 +63,8 @@ Awaitable<Result<void>> finish_connect(Core& core, Watched& stream, Deadline dea
   co_return Result<void>();
 }
 
-Awaitable<Result<Watched>> connect_to(Core& core, policy::Address address, uint16_t port, Deadline deadline) {
+Awaitable<Result<Watched>> connect_to(Core& core, policy::Address address, uint16_t port,
+                                      Deadline deadline) {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) co_return fail_errno("socket");
   set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
@@ -83,11 +90,13 @@ struct Candidates {
   policy::Verdict verdict;
   policy::Address refused;
 };
-Candidates choose(const policy::Evaluator& evaluator, policy::Attempt attempt, std::vector<policy::Address> all,
+Candidates choose(const policy::Evaluator& evaluator, policy::Attempt attempt,
+                  std::vector<policy::Address> all,
                   const std::optional<policy::Address>& preferred) {
   Candidates out;
   bool have_refusal = false;
-  if (const auto it = std::find(all.begin(), all.end(), preferred); it != all.end()) std::rotate(all.begin(), it, it + 1);
+  if (const auto it = std::find(all.begin(), all.end(), preferred); it != all.end())
+    std::rotate(all.begin(), it, it + 1);
   for (const auto& address : all) {
     attempt.address = address;
     auto verdict = evaluator.decide(attempt);
@@ -104,7 +113,9 @@ Candidates choose(const policy::Evaluator& evaluator, policy::Attempt attempt, s
 }
 
 // Fills in where to go: the addresses of the host, or the one address that was asked for.
-Awaitable<std::vector<policy::Address>> find_addresses(Core& core, Link& link, const policy::Attempt& attempt, Dialed& out) {
+Awaitable<std::vector<policy::Address>> find_addresses(Core& core, Link& link,
+                                                       const policy::Attempt& attempt,
+                                                       Dialed& out) {
   if (attempt.address) co_return std::vector<policy::Address>(1, *attempt.address);
   const auto name = link.admit_name(attempt.host);
   if (!name.allowed) {
@@ -124,7 +135,8 @@ Awaitable<std::vector<policy::Address>> find_addresses(Core& core, Link& link, c
 
 }  // namespace
 
-Awaitable<Dialed> dial(Core& core, std::shared_ptr<Link> link, policy::Attempt attempt, std::optional<policy::Address> preferred) {
+Awaitable<Dialed> dial(Core& core, std::shared_ptr<Link> link, policy::Attempt attempt,
+                       std::optional<policy::Address> preferred) {
   Dialed out;
   const Deadline deadline = after(kDialTime);
   out.verdict = link->evaluator().decide(attempt);
@@ -140,7 +152,8 @@ Awaitable<Dialed> dial(Core& core, std::shared_ptr<Link> link, policy::Attempt a
   if (candidates.addresses.size() > kMaxTries) candidates.addresses.resize(kMaxTries);
   for (const auto& address : candidates.addresses) {
     out.address = attempt.address = address;
-    auto stream = co_await connect_to(core, address, attempt.port, std::min(deadline, after(kConnectTime)));
+    auto stream =
+        co_await connect_to(core, address, attempt.port, std::min(deadline, after(kConnectTime)));
     out.verdict = link->evaluator().decide(attempt);  // it may have changed meanwhile
     if (!out.verdict.allowed || link->is_gone()) co_return out;
     if (stream) {
@@ -149,7 +162,8 @@ Awaitable<Dialed> dial(Core& core, std::shared_ptr<Link> link, policy::Attempt a
     }
     out.failure = stream.error().message;
     if (stream.error().code == Code::kForbidden) {
-      out.verdict = {false, "floor:host", "the address is one of the host's own", "No rule can allow it."};
+      out.verdict = {false, "floor:host", "the address is one of the host's own",
+                     "No rule can allow it."};
     }
   }
   co_return out;

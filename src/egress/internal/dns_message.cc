@@ -11,13 +11,15 @@ namespace glovebox::egress::dns {
 namespace {
 
 constexpr uint16_t kClassIn = 1;
-constexpr uint16_t kIsResponse = 0x8000, kOpcodeMask = 0x7800, kTruncated = 0x0200, kWantsRecursion = 0x0100,
-                   kOffersRecursion = 0x0080;
+constexpr uint16_t kIsResponse = 0x8000, kOpcodeMask = 0x7800, kTruncated = 0x0200,
+                   kWantsRecursion = 0x0100, kOffersRecursion = 0x0080;
 constexpr uint16_t kOurUdpSize = 1232;  // fits every path, see dnsflagday.net/2020
 constexpr size_t kMaxAddresses = 32, kMaxRecords = 2048, kMaxAliases = 8;
 constexpr uint16_t kExtendedErrorOption = 15;
 
-tl::unexpected<Error> malformed(const char* what) { return fail(Code::kInvalidArgument, std::string("DNS: ") + what); }
+tl::unexpected<Error> malformed(const char* what) {
+  return fail(Code::kInvalidArgument, std::string("DNS: ") + what);
+}
 
 void put16(std::string& out, size_t value) {
   out += static_cast<char>(value >> 8);
@@ -37,7 +39,8 @@ void append_label(std::string& name, std::string_view label) {
     } else if (byte > 0x20 && byte < 0x7F && c != '.' && c != '\\') {
       name += c;
     } else {
-      name += {'\\', static_cast<char>('0' + byte / 100), static_cast<char>('0' + byte / 10 % 10), static_cast<char>('0' + byte % 10)};
+      name += {'\\', static_cast<char>('0' + byte / 100), static_cast<char>('0' + byte / 10 % 10),
+               static_cast<char>('0' + byte % 10)};
     }
   }
 }
@@ -71,7 +74,8 @@ class Reader {
       }
       if (length >= 0xC0) {
         if (at + 1 >= message_.size()) break;
-        const size_t target = static_cast<size_t>(length & 0x3F) << 8 | static_cast<uint8_t>(message_[at + 1]);
+        const size_t target =
+            static_cast<size_t>(length & 0x3F) << 8 | static_cast<uint8_t>(message_[at + 1]);
         if (target >= earliest) break;
         if (!jumped) at_ = at + 2;
         jumped = true;
@@ -119,7 +123,9 @@ std::optional<Record> read_record(Reader& in, std::string_view message) {
   const std::string_view data = in.take(length);
   if (in.failed()) return std::nullopt;
   if (record.type == kA && length == 4) {
-    const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<uint8_t>(data[i])); };
+    const auto byte = [&](size_t i) {
+      return static_cast<uint32_t>(static_cast<uint8_t>(data[i]));
+    };
     record.address = policy::address_v4(byte(0) << 24 | byte(1) << 16 | byte(2) << 8 | byte(3));
   }
   // Names inside may point back into the message but must not run past their record.
@@ -178,20 +184,34 @@ void collect(const std::vector<Record>& records, std::string name, Response& out
 
 std::string type_name(uint16_t type) {
   switch (type) {
-    case kA: return "A";
-    case kNs: return "NS";
-    case kCname: return "CNAME";
-    case kSoa: return "SOA";
-    case kNull: return "NULL";
-    case kPtr: return "PTR";
-    case kMx: return "MX";
-    case kTxt: return "TXT";
-    case kAaaa: return "AAAA";
-    case kSrv: return "SRV";
-    case kSvcb: return "SVCB";
-    case kHttps: return "HTTPS";
-    case kAny: return "ANY";
-    default: return "TYPE" + std::to_string(type);
+    case kA:
+      return "A";
+    case kNs:
+      return "NS";
+    case kCname:
+      return "CNAME";
+    case kSoa:
+      return "SOA";
+    case kNull:
+      return "NULL";
+    case kPtr:
+      return "PTR";
+    case kMx:
+      return "MX";
+    case kTxt:
+      return "TXT";
+    case kAaaa:
+      return "AAAA";
+    case kSrv:
+      return "SRV";
+    case kSvcb:
+      return "SVCB";
+    case kHttps:
+      return "HTTPS";
+    case kAny:
+      return "ANY";
+    default:
+      return "TYPE" + std::to_string(type);
   }
 }
 
@@ -200,9 +220,12 @@ Result<Query> parse_query(std::string_view message) {
   Query query;
   query.id = in.number16();
   const uint16_t flags = in.number16();
-  const uint16_t questions = in.number16(), answers = in.number16(), authorities = in.number16(), additionals = in.number16();
-  if (in.failed() || (flags & (kIsResponse | kOpcodeMask)) != 0) return malformed("not a standard query");
-  if (questions != 1 || answers != 0 || authorities != 0 || additionals > 8) return malformed("not one question");
+  const uint16_t questions = in.number16(), answers = in.number16(), authorities = in.number16(),
+                 additionals = in.number16();
+  if (in.failed() || (flags & (kIsResponse | kOpcodeMask)) != 0)
+    return malformed("not a standard query");
+  if (questions != 1 || answers != 0 || authorities != 0 || additionals > 8)
+    return malformed("not one question");
   query.recursion_desired = (flags & kWantsRecursion) != 0;
   query.name = in.name();
   query.type = in.number16();
@@ -220,11 +243,13 @@ Result<Query> parse_query(std::string_view message) {
   return query;
 }
 
-std::string build_answer(const Query& query, Rcode rcode, const std::vector<policy::Address>& addresses, uint32_t ttl,
+std::string build_answer(const Query& query, Rcode rcode,
+                         const std::vector<policy::Address>& addresses, uint32_t ttl,
                          const Explanation& why) {
   std::string out;
   put16(out, query.id);
-  put16(out, static_cast<size_t>(kIsResponse | kOffersRecursion | (query.recursion_desired ? kWantsRecursion : 0) | rcode));
+  put16(out, static_cast<size_t>(kIsResponse | kOffersRecursion |
+                                 (query.recursion_desired ? kWantsRecursion : 0) | rcode));
   put16(out, 1);
   put16(out, addresses.size());
   put16(out, 0);
@@ -284,12 +309,14 @@ Result<Response> parse_response(std::string_view message, uint16_t id, std::stri
   const uint16_t flags = in.number16(), questions = in.number16();
   const size_t answers = in.number16(), authorities = in.number16();
   in.number16();
-  if (in.failed() || !is_ours || (flags & kIsResponse) == 0 || (flags & kOpcodeMask) != 0 || questions != 1) {
+  if (in.failed() || !is_ours || (flags & kIsResponse) == 0 || (flags & kOpcodeMask) != 0 ||
+      questions != 1) {
     return malformed("not a response to this query");
   }
   const std::string asked = in.name();
   const uint16_t type = in.number16(), query_class = in.number16();
-  if (in.failed() || asked != name || type != kA || query_class != kClassIn) return malformed("not a response to this question");
+  if (in.failed() || asked != name || type != kA || query_class != kClassIn)
+    return malformed("not a response to this question");
 
   Response out;
   out.rcode = static_cast<Rcode>(flags & 0x0F);

@@ -38,7 +38,8 @@ Event query_event(const Asked& asked) {
 }
 
 std::string finish(const Asked& asked, std::string answer) {
-  return dns::fit(std::move(answer), asked.query, asked.is_stream ? dns::kMaxMessageBytes : asked.query.udp_size);
+  return dns::fit(std::move(answer), asked.query,
+                  asked.is_stream ? dns::kMaxMessageBytes : asked.query.udp_size);
 }
 
 std::string refuse(Link& link, const Asked& asked, const policy::Verdict& verdict) {
@@ -46,33 +47,43 @@ std::string refuse(Link& link, const Asked& asked, const policy::Verdict& verdic
   set_verdict(event, verdict);
   link.record(event);
   const uint16_t code = verdict.rule.starts_with("floor:") ? kBlocked : kProhibited;
-  return finish(asked, dns::build_answer(asked.query, dns::kRefused, {}, 0, {code, verdict.rule + ": " + verdict.reason}));
+  return finish(asked, dns::build_answer(asked.query, dns::kRefused, {}, 0,
+                                         {code, verdict.rule + ": " + verdict.reason}));
 }
 
-// Types that a name server has to answer, but from which we say nothing: there is no IPv6, and no keys for hidden server names.
-bool is_empty_type(uint16_t type) { return type == dns::kAaaa || type == dns::kHttps || type == dns::kSvcb; }
+// Types that a name server has to answer, but from which we say nothing: there is no IPv6, and no
+// keys for hidden server names.
+bool is_empty_type(uint16_t type) {
+  return type == dns::kAaaa || type == dns::kHttps || type == dns::kSvcb;
+}
 
 policy::Verdict only_addresses() {
-  return {false, "dns:type", "only addresses (type A) can be asked for", "No rule can allow other types."};
+  return {false, "dns:type", "only addresses (type A) can be asked for",
+          "No rule can allow other types."};
 }
 
-// What the policy, the limits and the type have to say before anybody is asked. Allowed: ask for the address.
+// What the policy, the limits and the type have to say before anybody is asked. Allowed: ask for
+// the address.
 policy::Verdict judge(Link& link, const dns::Query& query, const std::string& host) {
   if (!link.admit_query()) {
-    return {false, "limit:dns", "more than 50 queries a second", "Ask less often; answers may be kept for their time to live."};
+    return {false, "limit:dns", "more than 50 queries a second",
+            "Ask less often; answers may be kept for their time to live."};
   }
   // Written in a way no host name is: nothing that a rule could name.
-  if (host.empty()) return {false, "floor:name", "\"" + query.name + "\" is no host name", "No rule can allow it."};
+  if (host.empty())
+    return {false, "floor:name", "\"" + query.name + "\" is no host name", "No rule can allow it."};
   return link.admit_name(host);
 }
 
 std::string answer_service(const Asked& asked) {
-  const std::vector<policy::Address> address(asked.query.type == dns::kA ? 1 : 0, policy::address_v4(kPackagesAddress));
+  const std::vector<policy::Address> address(asked.query.type == dns::kA ? 1 : 0,
+                                             policy::address_v4(kPackagesAddress));
   return finish(asked, dns::build_answer(asked.query, dns::kNoError, address, kServiceTtl));
 }
 
 // The answer made of what the resolver found, after the floor.
-std::string answer_with(Link& link, const Asked& asked, const std::string& host, const Resolved& resolved) {
+std::string answer_with(Link& link, const Asked& asked, const std::string& host,
+                        const Resolved& resolved) {
   std::vector<policy::Address> usable;
   std::string_view floor;
   for (const auto& address : resolved.addresses) {
@@ -84,8 +95,10 @@ std::string answer_with(Link& link, const Asked& asked, const std::string& host,
     }
   }
   if (usable.empty() && !resolved.addresses.empty()) {
-    return refuse(link, asked, {false, std::string(floor), host + " has only addresses that are never reachable from a sandbox",
-                                "No rule can allow it."});
+    return refuse(link, asked,
+                  {false, std::string(floor),
+                   host + " has only addresses that are never reachable from a sandbox",
+                   "No rule can allow it."});
   }
   Event event = query_event(asked);
   const auto verdict = link.evaluator().decide_name(host);
@@ -102,14 +115,16 @@ std::string answer_with(Link& link, const Asked& asked, const std::string& host,
 }
 
 // Reads a query; the answer to one that cannot be read is in `failure`.
-std::optional<Asked> read(Link& link, std::string_view message, bool is_stream, std::string& failure) {
+std::optional<Asked> read(Link& link, std::string_view message, bool is_stream,
+                          std::string& failure) {
   auto query = dns::parse_query(message);
   if (query) return Asked{*std::move(query), is_stream};
   failure = dns::build_format_error(message);
   if (!link.admit_query()) failure.clear();
   Event event = query_event({{}, is_stream});
   event.query_type.clear();
-  set_verdict(event, {false, "protocol:dns", "what was sent to port 53 is no DNS query", "No rule can allow it."});
+  set_verdict(event, {false, "protocol:dns", "what was sent to port 53 is no DNS query",
+                      "No rule can allow it."});
   link.record(event);
   return std::nullopt;
 }
@@ -117,40 +132,50 @@ std::optional<Asked> read(Link& link, std::string_view message, bool is_stream, 
 // An answer that needs no lookup; nothing when `host` has to be resolved.
 std::optional<std::string> decide(Core& core, Link& link, const Asked& asked, std::string& host) {
   host = policy::normal_host(asked.query.name);
-  if (host == kPackagesHost && link.has_packages() && (asked.query.type == dns::kA || is_empty_type(asked.query.type))) {
+  if (host == kPackagesHost && link.has_packages() &&
+      (asked.query.type == dns::kA || is_empty_type(asked.query.type))) {
     return answer_service(asked);
   }
   const auto verdict = judge(link, asked.query, host);
   if (!verdict.allowed) return refuse(link, asked, verdict);
   if (host == "glovebox.internal" || host.ends_with(".glovebox.internal")) {
-    return refuse(link, asked, {false, "default:service", "no such service is offered to this sandbox", "No rule can allow it."});
+    return refuse(link, asked,
+                  {false, "default:service", "no such service is offered to this sandbox",
+                   "No rule can allow it."});
   }
-  if (is_empty_type(asked.query.type)) return finish(asked, dns::build_answer(asked.query, dns::kNoError));
+  if (is_empty_type(asked.query.type))
+    return finish(asked, dns::build_answer(asked.query, dns::kNoError));
   if (asked.query.type != dns::kA) return refuse(link, asked, only_addresses());
   if (const auto* known = core.resolver.cached(host)) return answer_with(link, asked, host, *known);
   return std::nullopt;
 }
 
-Awaitable<std::string> look_up(Core& core, Link& link, const Asked& asked, const std::string& host) {
+Awaitable<std::string> look_up(Core& core, Link& link, const Asked& asked,
+                               const std::string& host) {
   if (!link.begin_lookup()) {
-    co_return refuse(link, asked, {false, "limit:dns", "too many names are being looked up", "Ask for fewer names at a time."});
+    co_return refuse(link, asked,
+                     {false, "limit:dns", "too many names are being looked up",
+                      "Ask for fewer names at a time."});
   }
   const auto resolved = co_await core.resolver.resolve(host);
   link.end_lookup();
   if (resolved) co_return answer_with(link, asked, host, *resolved);
   Event event = query_event(asked);
-  set_failed(event, link.evaluator().decide_name(host), "the name could not be resolved: " + resolved.error().message);
+  set_failed(event, link.evaluator().decide_name(host),
+             "the name could not be resolved: " + resolved.error().message);
   link.record(event);
   co_return finish(asked, dns::build_answer(asked.query, dns::kServFail));
 }
 
 }  // namespace
 
-DnsServer::DnsServer(Core& core, UniqueFd socket) : core_(core), socket_(std::make_shared<Watched>(core.executor, std::move(socket))) {}
+DnsServer::DnsServer(Core& core, UniqueFd socket)
+    : core_(core), socket_(std::make_shared<Watched>(core.executor, std::move(socket))) {}
 
 namespace {
 
-// To whom an answer goes, and from which address: the one that was asked, so that the redirection in the kernel finds the query.
+// To whom an answer goes, and from which address: the one that was asked, so that the redirection
+// in the kernel finds the query.
 struct Peer {
   sockaddr_in address{};
   in_addr asked{};
@@ -175,7 +200,8 @@ void send_answer(int fd, const Peer& peer, std::string answer) {
   in_pktinfo info{};
   info.ipi_spec_dst = peer.asked;
   std::memcpy(CMSG_DATA(header), &info, sizeof info);
-  ::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);  // a full queue loses the answer, as the network may
+  ::sendmsg(fd, &message,
+            MSG_DONTWAIT | MSG_NOSIGNAL);  // a full queue loses the answer, as the network may
 }
 
 // One datagram; its length, or below 0 with errno.
@@ -200,8 +226,8 @@ ssize_t receive(int fd, Peer& peer, char* buffer, size_t size) {
   return n;
 }
 
-Awaitable<void> look_up_and_send(Core& core, std::shared_ptr<Link> link, Asked asked, std::string host, Peer peer,
-                                 std::shared_ptr<Watched> socket) {
+Awaitable<void> look_up_and_send(Core& core, std::shared_ptr<Link> link, Asked asked,
+                                 std::string host, Peer peer, std::shared_ptr<Watched> socket) {
   send_answer(socket->fd(), peer, co_await look_up(core, *link, asked, host));
 }
 
@@ -227,7 +253,8 @@ Awaitable<void> DnsServer::run() {
     if (asked) {
       auto decided = decide(core_, *link, *asked, host);
       if (!decided) {
-        spawn(core_.executor, "egress.dns", look_up_and_send(core_, link, *std::move(asked), host, peer, socket_));
+        spawn(core_.executor, "egress.dns",
+              look_up_and_send(core_, link, *std::move(asked), host, peer, socket_));
         continue;
       }
       answer = *std::move(decided);
@@ -242,7 +269,9 @@ Awaitable<void> serve_dns_stream(Flow& flow) {
     auto& input = flow.input();
     size_t length = 0;
     while (true) {
-      if (input.size() >= 2) length = static_cast<size_t>(static_cast<uint8_t>(input[0])) << 8 | static_cast<uint8_t>(input[1]);
+      if (input.size() >= 2)
+        length = static_cast<size_t>(static_cast<uint8_t>(input[0])) << 8 |
+                 static_cast<uint8_t>(input[1]);
       if (length > kMaxQuery) co_return;
       if (input.size() >= 2 && input.size() >= 2 + length) break;
       if (!co_await flow.read_more()) co_return;

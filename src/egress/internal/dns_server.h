@@ -10,8 +10,8 @@ namespace glovebox::egress {
 
 class Flow;
 
-// Answers the sandboxes' DNS queries, whichever server they were meant for. Names that the policy does not allow are refused here and
-// never asked elsewhere.
+// Answers the sandboxes' DNS queries, whichever server they were meant for. Names that the policy
+// does not allow are refused here and never asked elsewhere.
 class DnsServer {
  public:
   // `socket`: UDP with IP_PKTINFO, non-blocking.

@@ -16,7 +16,8 @@ namespace {
 using policy::Protocol;
 
 constexpr auto kHandshakeTime = std::chrono::seconds(10);
-// How long a connection that hardly anything can allow may take to show what it is, so that the refusal can be a readable one.
+// How long a connection that hardly anything can allow may take to show what it is, so that the
+// refusal can be a readable one.
 constexpr auto kHopelessTime = std::chrono::seconds(3);
 // How long we wait for a client to speak first where the server may do so instead.
 constexpr auto kSilence = std::chrono::milliseconds(300);
@@ -30,12 +31,16 @@ constexpr std::string_view kTlsRule = "protocol:tls";
 
 bool covers(const policy::Rule& rule, uint16_t port, bool when_empty) {
   if (rule.ports.empty()) return when_empty;
-  return std::any_of(rule.ports.begin(), rule.ports.end(), [&](const auto& range) { return range.first <= port && port <= range.last; });
+  return std::any_of(rule.ports.begin(), rule.ports.end(),
+                     [&](const auto& range) { return range.first <= port && port <= range.last; });
 }
 
-bool allows_port(const policy::Rule& rule, uint16_t port) { return covers(rule, port, port == 80 || port == 443); }
+bool allows_port(const policy::Rule& rule, uint16_t port) {
+  return covers(rule, port, port == 80 || port == 443);
+}
 
-policy::Verdict refusal(std::string_view rule, std::string reason, std::string how = "It is never passed on.") {
+policy::Verdict refusal(std::string_view rule, std::string reason,
+                        std::string how = "It is never passed on.") {
   return {false, std::string(rule), std::move(reason), std::move(how)};
 }
 
@@ -46,8 +51,12 @@ bool is_default(const policy::Verdict& verdict) {
 }
 
 Flow::Flow(Core& core, std::shared_ptr<Link> link, UniqueFd client, Destination destination)
-    : core_(core), link_(std::move(link)), client_(core.executor, std::move(client)), destination_(std::move(destination)),
-      traffic_{*link_}, id_(core.journal.next_flow()) {
+    : core_(core),
+      link_(std::move(link)),
+      client_(core.executor, std::move(client)),
+      destination_(std::move(destination)),
+      traffic_{*link_},
+      id_(core.journal.next_flow()) {
   core_.flows.insert(this);
   link_->add(this);
   link_->mark_changed();
@@ -73,9 +82,11 @@ Awaitable<void> Flow::serve_service_address() {
     co_await serve_dns_stream(*this);
     co_return;
   }
-  is_service_ = destination_.address->v4() == kPackagesAddress && destination_.port == 80 && link_->has_packages();
+  is_service_ = destination_.address->v4() == kPackagesAddress && destination_.port == 80 &&
+                link_->has_packages();
   if (!is_service_) {
-    refuse_raw(refusal("default:service", "no service is offered to this sandbox at this address and port",
+    refuse_raw(refusal("default:service",
+                       "no service is offered to this sandbox at this address and port",
                        "Give the network policy a \"packages\" part to open the registry proxy."));
     co_return;
   }
@@ -123,10 +134,12 @@ policy::Attempt Flow::attempt_for(Protocol protocol, std::string host) const {
 
 policy::Verdict Flow::judge_raw() const {
   const auto& evaluator = link_->evaluator();
-  if (!destination_.host.empty()) return evaluator.decide(attempt_for(Protocol::kTcp, destination_.host));
+  if (!destination_.host.empty())
+    return evaluator.decide(attempt_for(Protocol::kTcp, destination_.host));
   auto attempt = attempt_for(Protocol::kTcp, {});
   auto verdict = evaluator.decide(attempt);
-  // The names that our resolver gave this sandbox this address for. A rule that forbids one of them forbids the address.
+  // The names that our resolver gave this sandbox this address for. A rule that forbids one of them
+  // forbids the address.
   for (const auto& name : link_->names_of(*destination_.address)) {
     attempt.host = name;
     const auto named = evaluator.decide(attempt);
@@ -136,12 +149,14 @@ policy::Verdict Flow::judge_raw() const {
   return verdict;
 }
 
-// A name is judged without an address, since it will be resolved here. What no rule about names allows may still go to the very address
-// that was dialled, when a rule about addresses says so; `attempt` then has that address.
+// A name is judged without an address, since it will be resolved here. What no rule about names
+// allows may still go to the very address that was dialled, when a rule about addresses says so;
+// `attempt` then has that address.
 policy::Verdict Flow::judge_named(policy::Attempt& attempt) const {
   const auto& evaluator = link_->evaluator();
   auto verdict = evaluator.decide(attempt);
-  if (verdict.allowed || !is_default(verdict) || attempt.address || !destination_.address) return verdict;
+  if (verdict.allowed || !is_default(verdict) || attempt.address || !destination_.address)
+    return verdict;
   auto direct = attempt;
   direct.address = destination_.address;
   auto by_address = evaluator.decide(direct);
@@ -150,7 +165,8 @@ policy::Verdict Flow::judge_named(policy::Attempt& attempt) const {
   return by_address;
 }
 
-// Could it make a difference which name the sandbox says? Then its bytes must be seen before anything is opened.
+// Could it make a difference which name the sandbox says? Then its bytes must be seen before
+// anything is opened.
 bool Flow::do_names_matter() const {
   const auto& evaluator = link_->evaluator();
   const uint16_t port = destination_.port;
@@ -163,9 +179,11 @@ bool Flow::do_names_matter() const {
 // Is there an allow rule for TLS or HTTP on this port, and not for raw TCP only?
 bool Flow::has_rule_about_names() const {
   const auto& rules = link_->evaluator().allow();
-  const uint8_t raw = static_cast<uint8_t>(Protocol::kTcp) | static_cast<uint8_t>(Protocol::kUdp) | static_cast<uint8_t>(Protocol::kIcmp);
+  const uint8_t raw = static_cast<uint8_t>(Protocol::kTcp) | static_cast<uint8_t>(Protocol::kUdp) |
+                      static_cast<uint8_t>(Protocol::kIcmp);
   return std::any_of(rules.begin(), rules.end(), [&](const auto& rule) {
-    return allows_port(rule, destination_.port) && (rule.protocols == 0 || (rule.protocols & ~raw) != 0);
+    return allows_port(rule, destination_.port) &&
+           (rule.protocols == 0 || (rule.protocols & ~raw) != 0);
   });
 }
 
@@ -184,15 +202,19 @@ Awaitable<bool> Flow::read_more() {
   co_return false;
 }
 
-// What the first bytes are; kUndecided when the patience ended before they told. A soft end leaves the connection usable.
+// What the first bytes are; kUndecided when the patience ended before they told. A soft end leaves
+// the connection usable.
 Awaitable<Opening> Flow::sniff(bool is_soft) {
-  const Clock::duration patience = is_soft ? Clock::duration(kSilence) : has_rule_about_names() ? kHandshakeTime : kHopelessTime;
+  const Clock::duration patience = is_soft                  ? Clock::duration(kSilence)
+                                   : has_rule_about_names() ? kHandshakeTime
+                                                            : kHopelessTime;
   const Deadline until = Clock::now() + patience;
   if (!is_soft) set_deadline(until);
   Opening opening = classify(input_);
   while (opening == Opening::kUndecided) {
     if (is_soft && input_.empty() && !co_await wait_readable(client_.fd(), until)) break;
-    if (is_soft && !input_.empty()) set_deadline(Clock::now() + kHandshakeTime);  // it has begun to speak
+    if (is_soft && !input_.empty())
+      set_deadline(Clock::now() + kHandshakeTime);  // it has begun to speak
     if (!co_await read_more()) break;
     opening = classify(input_);
   }
@@ -223,7 +245,9 @@ Awaitable<bool> Flow::run_tls(bool is_raw_allowed) {
   }
   const std::string& host = hello->server_name;
   if (!destination_.host.empty() && host != destination_.host) {
-    co_await refuse_tls(refusal("protocol:connect", "the ClientHello names another server than the CONNECT it is in"), host);
+    co_await refuse_tls(refusal("protocol:connect",
+                                "the ClientHello names another server than the CONNECT it is in"),
+                        host);
     co_return true;
   }
   auto attempt = attempt_for(Protocol::kTls, host);
@@ -233,11 +257,14 @@ Awaitable<bool> Flow::run_tls(bool is_raw_allowed) {
     co_await refuse_tls(verdict, host);
     co_return true;
   }
-  co_await connect_and_relay(std::move(attempt), hello->has_encrypted_hello ? "decided by the outer server name" : "", false);
+  co_await connect_and_relay(std::move(attempt),
+                             hello->has_encrypted_hello ? "decided by the outer server name" : "",
+                             false);
   co_return true;
 }
 
-// `verdict` has allowed the destination. `is_silent`: the client has not spoken, so its first bytes are still to be judged.
+// `verdict` has allowed the destination. `is_silent`: the client has not spoken, so its first bytes
+// are still to be judged.
 Awaitable<void> Flow::run_raw(policy::Verdict verdict, bool is_silent) {
   auto attempt = attempt_for(Protocol::kTcp, destination_.host);
   if (attempt.host.empty()) {
@@ -298,12 +325,14 @@ Awaitable<void> Flow::relay(bool is_silent) {
     bool has_ended = false;
   };
   const auto back = std::make_shared<Back>();
-  spawn(core_.executor, "egress.relay", [](std::shared_ptr<Flow> flow, std::shared_ptr<Back> b) -> Awaitable<void> {
-    const auto end = co_await pump(flow->core_.pipes, flow->traffic_, Way::kIn, *flow->upstream_, flow->client_);
-    flow->end_way(end, flow->client_);
-    b->has_ended = true;
-    b->done.notify();
-  }(self, back));
+  spawn(core_.executor, "egress.relay",
+        [](std::shared_ptr<Flow> flow, std::shared_ptr<Back> b) -> Awaitable<void> {
+          const auto end = co_await pump(flow->core_.pipes, flow->traffic_, Way::kIn,
+                                         *flow->upstream_, flow->client_);
+          flow->end_way(end, flow->client_);
+          b->has_ended = true;
+          b->done.notify();
+        }(self, back));
 
   PumpEnd end = PumpEnd::kBroken;
   if (!is_silent || co_await judge_late()) {
@@ -323,7 +352,8 @@ void Flow::end_way(PumpEnd end, Watched& receiver) {
   is_half_closed_ = true;
 }
 
-// The server was let to speak first. Now the client does: what it says may still fall under a rule that denies a name.
+// The server was let to speak first. Now the client does: what it says may still fall under a rule
+// that denies a name.
 Awaitable<bool> Flow::judge_late() {
   while (classify(input_) == Opening::kUndecided) {
     if (!co_await read_more()) co_return input_.empty() ? !client_.is_cancelled() : false;
@@ -354,13 +384,15 @@ Awaitable<std::string> Flow::read_host() {
   }
   set_deadline(Deadline::max());
   http::Request request;
-  const auto head = std::string_view(input_).substr(0, std::min(input_.size(), input_.find("\r\n\r\n") + 4));
+  const auto head =
+      std::string_view(input_).substr(0, std::min(input_.size(), input_.find("\r\n\r\n") + 4));
   if (!http::parse_request_head(head, request)) co_return std::string();
   const auto plan = plan_request(request, destination_);
   co_return plan ? plan->host : std::string();
 }
 
-Awaitable<void> Flow::refuse_tls(const policy::Verdict& verdict, const std::string& host, std::optional<policy::Address> address) {
+Awaitable<void> Flow::refuse_tls(const policy::Verdict& verdict, const std::string& host,
+                                 std::optional<policy::Address> address) {
   Event refused = event("connection", "tls");
   refused.host = host;
   if (address) refused.address = address->text();
@@ -369,7 +401,8 @@ Awaitable<void> Flow::refuse_tls(const policy::Verdict& verdict, const std::stri
   if (co_await send_own(client_, kAccessDenied)) co_await linger();
 }
 
-void Flow::refuse_raw(const policy::Verdict& verdict, std::string_view protocol, const std::string& host) {
+void Flow::refuse_raw(const policy::Verdict& verdict, std::string_view protocol,
+                      const std::string& host) {
   Event refused = event("connection", protocol);
   refused.host = host.empty() ? destination_.host : host;
   set_verdict(refused, verdict);
@@ -394,8 +427,10 @@ void Flow::abort() {
 }
 
 policy::Verdict Flow::judge_again() {
-  if (is_service_ && !link_->has_packages()) return refusal("policy", "the policy no longer opens the registry proxy");
-  if (!attempt_) return {true, {}, {}, {}};  // nothing is open yet: it will be judged by the new policy
+  if (is_service_ && !link_->has_packages())
+    return refusal("policy", "the policy no longer opens the registry proxy");
+  if (!attempt_)
+    return {true, {}, {}, {}};  // nothing is open yet: it will be judged by the new policy
   return link_->evaluator().decide(*attempt_);
 }
 

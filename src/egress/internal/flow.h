@@ -12,7 +12,8 @@
 
 namespace glovebox::egress {
 
-// One TCP connection of a sandbox, from its acceptance to its end. Registered with its link and the core as long as it exists.
+// One TCP connection of a sandbox, from its acceptance to its end. Registered with its link and the
+// core as long as it exists.
 class Flow : public Cuttable, public std::enable_shared_from_this<Flow> {
  public:
   // `destination`: the address that the sandbox dialled.
@@ -45,9 +46,11 @@ class Flow : public Cuttable, public std::enable_shared_from_this<Flow> {
   void set_attempt(policy::Attempt attempt) { attempt_ = std::move(attempt); }
   // Reads more of the sandbox's bytes into input(). False at its end, when cut, or at the deadline.
   Awaitable<bool> read_more();
-  // Both directions without looking, to the end. `is_silent`: the client has not spoken yet, and its first bytes are judged.
+  // Both directions without looking, to the end. `is_silent`: the client has not spoken yet, and
+  // its first bytes are judged.
   Awaitable<void> relay(bool is_silent);
-  // No more from us; takes what the sandbox still sends for a moment, so that it can read our last words.
+  // No more from us; takes what the sandbox still sends for a moment, so that it can read our last
+  // words.
   Awaitable<void> linger();
   void abort();
   Event event(std::string_view kind, std::string_view protocol) const;
@@ -69,8 +72,10 @@ class Flow : public Cuttable, public std::enable_shared_from_this<Flow> {
   Awaitable<std::string> read_host();
   void end_way(PumpEnd end, Watched& receiver);
   Awaitable<Result<ClientHello>> read_hello();
-  Awaitable<void> refuse_tls(const policy::Verdict& verdict, const std::string& host, std::optional<policy::Address> address = {});
-  void refuse_raw(const policy::Verdict& verdict, std::string_view protocol = "tcp", const std::string& host = {});
+  Awaitable<void> refuse_tls(const policy::Verdict& verdict, const std::string& host,
+                             std::optional<policy::Address> address = {});
+  void refuse_raw(const policy::Verdict& verdict, std::string_view protocol = "tcp",
+                  const std::string& host = {});
   bool do_names_matter() const;
   bool has_rule_about_names() const;
   policy::Attempt attempt_for(policy::Protocol protocol, std::string host) const;

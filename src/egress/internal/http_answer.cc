@@ -32,7 +32,10 @@ std::string error_text(const Pairs& pairs) {
 }  // namespace
 
 std::string denial_body(std::string_view host, const policy::Verdict& verdict) {
-  return error_text({{"code", "egress_denied"}, {"host", host}, {"rule", verdict.rule}, {"message", verdict.reason},
+  return error_text({{"code", "egress_denied"},
+                     {"host", host},
+                     {"rule", verdict.rule},
+                     {"message", verdict.reason},
                      {"how_to_allow", verdict.how_to_allow}});
 }
 
@@ -41,8 +44,10 @@ std::string failure_body(std::string_view host, std::string_view reason) {
 }
 
 std::string answer_text(int status, std::string_view body, bool is_head, bool keeps_alive) {
-  std::string out = "HTTP/1.1 " + std::to_string(status) + " " + std::string(http::reason_phrase(status)) + "\r\n";
-  out += "Content-Type: application/json\r\nCache-Control: no-store\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
+  std::string out = "HTTP/1.1 " + std::to_string(status) + " " +
+                    std::string(http::reason_phrase(status)) + "\r\n";
+  out += "Content-Type: application/json\r\nCache-Control: no-store\r\nContent-Length: " +
+         std::to_string(body.size()) + "\r\n";
   out += keeps_alive ? "\r\n" : "Connection: close\r\n\r\n";
   if (!is_head) out += body;
   return out;

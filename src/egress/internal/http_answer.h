@@ -9,7 +9,8 @@
 // What the proxy says to a sandbox over HTTP in its own name.
 namespace glovebox::egress {
 
-// {"error":{"code":"egress_denied","host","rule","message","how_to_allow"}, and the same keys again at the top}.
+// {"error":{"code":"egress_denied","host","rule","message","how_to_allow"}, and the same keys again
+// at the top}.
 std::string denial_body(std::string_view host, const policy::Verdict& verdict);
 // The same with "upstream_unreachable": allowed, but the network beyond failed.
 std::string failure_body(std::string_view host, std::string_view reason);

@@ -12,9 +12,10 @@ namespace {
 
 constexpr std::string_view kHttpRule = "protocol:http";
 
-tl::unexpected<RequestRefusal> refuse(std::string reason, std::string_view rule = kHttpRule, int status = 400,
-                                      std::string host = {}) {
-  return tl::unexpected<RequestRefusal>(RequestRefusal{status, std::string(rule), std::move(reason), std::move(host)});
+tl::unexpected<RequestRefusal> refuse(std::string reason, std::string_view rule = kHttpRule,
+                                      int status = 400, std::string host = {}) {
+  return tl::unexpected<RequestRefusal>(
+      RequestRefusal{status, std::string(rule), std::move(reason), std::move(host)});
 }
 
 bool is_printable(std::string_view text) {
@@ -40,7 +41,9 @@ tl::expected<Authority, RequestRefusal> read_authority(const http::Request& requ
   std::optional<Authority> named, in_line;
   if (const auto host = request.header("Host"); host && !host->empty()) {
     named = parse_authority(*host);
-    if (!named) return refuse("the Host header is no host name or IPv4 address", kHttpRule, 400, utf8_lossy(*host).substr(0, 253));
+    if (!named)
+      return refuse("the Host header is no host name or IPv4 address", kHttpRule, 400,
+                    utf8_lossy(*host).substr(0, 253));
   }
   if (request.method == "CONNECT") {
     in_line = parse_authority(request.target);
@@ -48,12 +51,14 @@ tl::expected<Authority, RequestRefusal> read_authority(const http::Request& requ
     // The Host of a CONNECT is often written without the port.
     if (named && !named->port) named->port = in_line->port;
   } else if (const auto text = absolute_authority(request)) {
-    if (!request.target.starts_with("http://")) return refuse("only http:// can be asked for in a request line; use CONNECT");
+    if (!request.target.starts_with("http://"))
+      return refuse("only http:// can be asked for in a request line; use CONNECT");
     in_line = parse_authority(*text);
     if (!in_line) return refuse("the request line names no host name or IPv4 address");
   }
   if (in_line && named && !is_same_place(*in_line, *named)) {
-    return refuse("the request line and the Host header name different servers", kHttpRule, 403, in_line->host);
+    return refuse("the request line and the Host header name different servers", kHttpRule, 403,
+                  in_line->host);
   }
   if (in_line) return *in_line;
   if (named) return *named;
@@ -67,19 +72,27 @@ tl::expected<RequestKind, RequestRefusal> read_kind(const http::Request& request
   }
   const auto upgrade = request.header("Upgrade");
   if (!upgrade) return RequestKind::kPlain;
-  const auto is_upgrade = [](const auto& header) { return http::same_name(header.first, "Upgrade"); };
-  const bool is_single = std::count_if(request.headers.begin(), request.headers.end(), is_upgrade) == 1;
-  if (is_single && http::same_name(*upgrade, "websocket") && request.method == "GET" && !request.has_body) {
+  const auto is_upgrade = [](const auto& header) {
+    return http::same_name(header.first, "Upgrade");
+  };
+  const bool is_single =
+      std::count_if(request.headers.begin(), request.headers.end(), is_upgrade) == 1;
+  if (is_single && http::same_name(*upgrade, "websocket") && request.method == "GET" &&
+      !request.has_body) {
     return RequestKind::kWebSocket;
   }
   const bool is_h2c = http::header_lists(request.headers, "Upgrade", "h2c");
-  return refuse("the connection cannot be upgraded to anything but WebSocket", is_h2c ? "protocol:h2c" : "protocol:upgrade", 403);
+  return refuse("the connection cannot be upgraded to anything but WebSocket",
+                is_h2c ? "protocol:h2c" : "protocol:upgrade", 403);
 }
 
 bool is_hop_by_hop(std::string_view name) {
-  constexpr std::array<std::string_view, 9> kNames = {"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization", "TE",
-                                                      "Upgrade", "HTTP2-Settings", "Proxy-Authenticate", "Trailer"};
-  return std::any_of(kNames.begin(), kNames.end(), [&](std::string_view hop) { return http::same_name(hop, name); });
+  constexpr std::array<std::string_view, 9> kNames = {
+      "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization",
+      "TE",         "Upgrade",    "HTTP2-Settings",   "Proxy-Authenticate",
+      "Trailer"};
+  return std::any_of(kNames.begin(), kNames.end(),
+                     [&](std::string_view hop) { return http::same_name(hop, name); });
 }
 
 bool is_ours(std::string_view name) {
@@ -104,9 +117,13 @@ std::optional<Authority> parse_authority(std::string_view text) {
   return out;
 }
 
-tl::expected<RequestPlan, RequestRefusal> plan_request(const http::Request& request, const Destination& destination) {
-  const bool is_upper = std::none_of(request.method.begin(), request.method.end(), [](char c) { return c >= 'a' && c <= 'z'; });
-  if (!is_upper) return refuse("the method is not in upper case");  // some servers take it for the one in upper case
+tl::expected<RequestPlan, RequestRefusal> plan_request(const http::Request& request,
+                                                       const Destination& destination) {
+  const bool is_upper = std::none_of(request.method.begin(), request.method.end(),
+                                     [](char c) { return c >= 'a' && c <= 'z'; });
+  if (!is_upper)
+    return refuse(
+        "the method is not in upper case");  // some servers take it for the one in upper case
   if (!is_printable(request.target)) return refuse("the request target holds bytes outside ASCII");
   auto authority = read_authority(request);
   if (!authority) return tl::unexpected<RequestRefusal>(std::move(authority).error());
@@ -122,27 +139,34 @@ tl::expected<RequestPlan, RequestRefusal> plan_request(const http::Request& requ
   plan.port = authority->port.value_or(80);
   if (plan.kind == RequestKind::kConnect) {
     plan.target = request.target;
-    if (!destination.host.empty()) return refuse("CONNECT inside CONNECT", kHttpRule, 403, plan.host);
+    if (!destination.host.empty())
+      return refuse("CONNECT inside CONNECT", kHttpRule, 403, plan.host);
     return plan;
   }
-  // Host is usually written without the port when it is not the default one by mistake only; what counts is where the connection goes.
+  // Host is usually written without the port when it is not the default one by mistake only; what
+  // counts is where the connection goes.
   if (authority->port && *authority->port != destination.port) {
-    return refuse("the request names another port than the connection's", kHttpRule, 403, plan.host);
+    return refuse("the request names another port than the connection's", kHttpRule, 403,
+                  plan.host);
   }
   plan.port = destination.port;
   if (!destination.host.empty() && plan.host != destination.host) {
-    return refuse("the request names another host than the CONNECT it is in", kHttpRule, 403, plan.host);
+    return refuse("the request names another host than the CONNECT it is in", kHttpRule, 403,
+                  plan.host);
   }
   if (plan.address && plan.address != destination.address) {
-    return refuse("the request names another address than the connection's", kHttpRule, 403, plan.address->text());
+    return refuse("the request names another address than the connection's", kHttpRule, 403,
+                  plan.address->text());
   }
   plan.target = request.method == "OPTIONS" && request.path == "*" ? "*" : request.path;
   if (request.target.find('?') != std::string::npos) plan.target += "?" + request.raw_query;
   return plan;
 }
 
-std::string forward_head(const http::Request& request, const RequestPlan& plan, std::string_view extra) {
-  std::string out = request.method + " " + plan.target + (request.is_http10 ? " HTTP/1.0\r\n" : " HTTP/1.1\r\n");
+std::string forward_head(const http::Request& request, const RequestPlan& plan,
+                         std::string_view extra) {
+  std::string out =
+      request.method + " " + plan.target + (request.is_http10 ? " HTTP/1.0\r\n" : " HTTP/1.1\r\n");
   out += "Host: " + (plan.address ? plan.address->text() : plan.host);
   if (plan.port != 80) out += ":" + std::to_string(plan.port);
   out += "\r\n";
@@ -155,9 +179,12 @@ std::string forward_head(const http::Request& request, const RequestPlan& plan, 
   } else if (http::header_lists(request.headers, "Connection", "close")) {
     out += "Connection: close\r\n";
   } else if (request.is_http10) {
-    out += http::header_lists(request.headers, "Connection", "keep-alive") ? "Connection: keep-alive\r\n" : "";
+    out += http::header_lists(request.headers, "Connection", "keep-alive")
+               ? "Connection: keep-alive\r\n"
+               : "";
   }
-  if (http::header_lists(request.headers, "TE", "trailers") && plan.kind == RequestKind::kPlain) out += "TE: trailers\r\nConnection: TE\r\n";
+  if (http::header_lists(request.headers, "TE", "trailers") && plan.kind == RequestKind::kPlain)
+    out += "TE: trailers\r\nConnection: TE\r\n";
   out += extra;
   return out + "\r\n";
 }

@@ -10,7 +10,8 @@ namespace {
 
 const Destination kPort80{{}, policy::parse_address("45.66.0.66"), 80};
 
-tl::expected<RequestPlan, RequestRefusal> plan(const std::string& head, const Destination& destination = kPort80) {
+tl::expected<RequestPlan, RequestRefusal> plan(const std::string& head,
+                                               const Destination& destination = kPort80) {
   http::Request request;
   const auto parsed = http::parse_request_head(head, request);
   EXPECT_TRUE(parsed) << head;
@@ -45,12 +46,21 @@ TEST(RequestPlan, TakesTheHostInAnyForm) {
 
 TEST(RequestPlan, RefusesWhatNamesTwoPlaces) {
   const std::string cases[] = {
-      get("http://evil.test/", "allowed.test"), get("http://allowed.test/", "evil.test"), get("http://allowed.test:81/", "allowed.test"),
-      get("/", "allowed.test:81"),              get("/", "45.66.0.67"),                   get("https://allowed.test/", "allowed.test"),
-      get("http://a@allowed.test/", "allowed.test"), get("/", "127.1"),                   get("/", "0x7f000001"),
-      get("/", "[::1]"),                        get("/", "allowed.test:"),                get("/", "allowed.test:+80"),
+      get("http://evil.test/", "allowed.test"),
+      get("http://allowed.test/", "evil.test"),
+      get("http://allowed.test:81/", "allowed.test"),
+      get("/", "allowed.test:81"),
+      get("/", "45.66.0.67"),
+      get("https://allowed.test/", "allowed.test"),
+      get("http://a@allowed.test/", "allowed.test"),
+      get("/", "127.1"),
+      get("/", "0x7f000001"),
+      get("/", "[::1]"),
+      get("/", "allowed.test:"),
+      get("/", "allowed.test:+80"),
       "get / HTTP/1.1\r\nHost: allowed.test\r\n\r\n",
-      "CONNECT allowed.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n", "CONNECT allowed.test HTTP/1.1\r\nHost: allowed.test\r\n\r\n",
+      "CONNECT allowed.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n",
+      "CONNECT allowed.test HTTP/1.1\r\nHost: allowed.test\r\n\r\n",
   };
   for (const auto& head : cases) EXPECT_FALSE(plan(head)) << head;
 }
@@ -68,7 +78,9 @@ TEST(RequestPlan, KnowsUpgrades) {
   const auto websocket = plan(get("/", "a.test", "Connection: Upgrade\r\nUpgrade: WebSocket\r\n"));
   ASSERT_TRUE(websocket);
   EXPECT_EQ(websocket->kind, RequestKind::kWebSocket);
-  const auto h2c = plan(get("/", "a.test", "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n"));
+  const auto h2c =
+      plan(get("/", "a.test",
+               "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n"));
   ASSERT_FALSE(h2c);
   EXPECT_EQ(h2c.error().rule, "protocol:h2c");
   EXPECT_FALSE(plan(get("/", "a.test", "Upgrade: websocket, h2c\r\n")));
@@ -77,19 +89,23 @@ TEST(RequestPlan, KnowsUpgrades) {
 
 TEST(ForwardHead, HasOneHostAndNothingOfTheHop) {
   http::Request request;
-  const std::string head = get("http://allowed.test/p", "ALLOWED.test",
-                               "X-Glovebox-Sandbox: sb\r\nx-glovebox-other: 1\r\nProxy-Authorization: p\r\nConnection: close, X-Kept\r\nX-Kept: 1\r\n");
+  const std::string head =
+      get("http://allowed.test/p", "ALLOWED.test",
+          "X-Glovebox-Sandbox: sb\r\nx-glovebox-other: 1\r\nProxy-Authorization: p\r\nConnection: "
+          "close, X-Kept\r\nX-Kept: 1\r\n");
   ASSERT_TRUE(http::parse_request_head(head, request));
   const auto made = plan_request(request, kPort80);
   ASSERT_TRUE(made);
   EXPECT_EQ(forward_head(request, *made, "X-Ours: 1\r\n"),
-            "GET /p HTTP/1.1\r\nHost: allowed.test\r\nX-Kept: 1\r\nConnection: close\r\nX-Ours: 1\r\n\r\n");
+            "GET /p HTTP/1.1\r\nHost: allowed.test\r\nX-Kept: 1\r\nConnection: close\r\nX-Ours: "
+            "1\r\n\r\n");
 }
 
 TEST(ParseAuthority, ReadsHostsAndAddresses) {
   EXPECT_EQ(parse_authority("a.test:443")->port, 443);
   EXPECT_EQ(parse_authority("1.2.3.4")->address->text(), "1.2.3.4");
-  for (const auto* text : {"", ":80", "a.test:0", "a.test:65536", "a.test:x", "a.test: 80", "a.test:80:80", "1.2.3", "::1", "[::1]:80", "a b"}) {
+  for (const auto* text : {"", ":80", "a.test:0", "a.test:65536", "a.test:x", "a.test: 80",
+                           "a.test:80:80", "1.2.3", "::1", "[::1]:80", "a b"}) {
     EXPECT_FALSE(parse_authority(text)) << text;
   }
 }

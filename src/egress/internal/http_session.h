@@ -10,14 +10,16 @@
 
 namespace glovebox::egress {
 
-// HTTP/1.1 on a sandbox's connection: each request is read, judged and passed on by itself; the response's framing is followed, so
-// that the next request starts where the sandbox and we agree that it does.
+// HTTP/1.1 on a sandbox's connection: each request is read, judged and passed on by itself; the
+// response's framing is followed, so that the next request starts where the sandbox and we agree
+// that it does.
 class HttpSession {
  public:
   enum class End {
     kClosed,
     kTunnel,  // a CONNECT was accepted: flow.destination() is what it named
-    kRaw,     // the first request is allowed by no rule about HTTP, but as raw TCP; nothing was taken from flow.input()
+    kRaw,  // the first request is allowed by no rule about HTTP, but as raw TCP; nothing was taken
+           // from flow.input()
   };
   // `raw`: what the policy says to raw TCP here.
   HttpSession(Flow& flow, policy::Verdict raw) : flow_(flow), raw_(std::move(raw)) {}
@@ -31,9 +33,10 @@ class HttpSession {
     std::unique_ptr<http::BodyDecoder> body;
     RequestPlan plan;
     policy::Verdict verdict;
-    std::optional<policy::Address> address;  // where it went or would have gone, when that was found out
-    bool is_reused = false;   // goes over a connection that has served a request before
-    bool is_broken = false;   // its body is malformed
+    std::optional<policy::Address>
+        address;             // where it went or would have gone, when that was found out
+    bool is_reused = false;  // goes over a connection that has served a request before
+    bool is_broken = false;  // its body is malformed
   };
   enum class Answer {
     kKeep,     // complete; both sides may go on
@@ -59,14 +62,17 @@ class HttpSession {
   Awaitable<bool> upload_body(Exchange& exchange);
   Awaitable<bool> upload_chunks(Exchange& exchange);
   Awaitable<Answer> relay_response(const Exchange& exchange);
-  Awaitable<size_t> read_response_head();  // its length in buffer_; 0 when the server went away or speaks no HTTP
-  Awaitable<Answer> relay_body(std::string text, const http::ResponseHead& head, http::BodyDecoder& body, bool keeps);
+  Awaitable<size_t>
+  read_response_head();  // its length in buffer_; 0 when the server went away or speaks no HTTP
+  Awaitable<Answer> relay_body(std::string text, const http::ResponseHead& head,
+                               http::BodyDecoder& body, bool keeps);
   Awaitable<bool> relay_chunks(std::string unsent, http::BodyDecoder& body);
   Awaitable<bool> relay_exactly(std::string text, uint64_t bytes);
   Awaitable<bool> send_in(std::string bytes);
   Awaitable<bool> read_upstream();
 
-  Awaitable<Next> refuse(const Exchange& exchange, int status, const policy::Verdict& verdict, const std::string& host);
+  Awaitable<Next> refuse(const Exchange& exchange, int status, const policy::Verdict& verdict,
+                         const std::string& host);
   Awaitable<Next> report_failure(const Exchange& exchange, std::string reason);
   Awaitable<Next> answer(const Exchange& exchange, int status, const std::string& body);
   Event request_event(const Exchange& exchange) const;
@@ -75,8 +81,8 @@ class HttpSession {
 
   Flow& flow_;
   policy::Verdict raw_;
-  std::string buffer_;    // from the upstream
-  Event upstream_event_;  // of the open connection
+  std::string buffer_;                   // from the upstream
+  Event upstream_event_;                 // of the open connection
   uint64_t base_out_ = 0, base_in_ = 0;  // the flow's traffic when it was opened
   bool is_first_ = true;
   bool has_connection_entry_ = false;

@@ -41,7 +41,8 @@ constexpr bool kIsSanitized = false;
 // clang-format on
 
 Result<void> drop_capabilities() {
-  for (unsigned long capability = 0; ::prctl(PR_CAPBSET_READ, capability, 0, 0, 0) >= 0; ++capability) {
+  for (unsigned long capability = 0; ::prctl(PR_CAPBSET_READ, capability, 0, 0, 0) >= 0;
+       ++capability) {
     if (::prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0) return fail_errno("PR_CAPBSET_DROP");
   }
   return {};
@@ -72,15 +73,19 @@ Result<void> allow_with(scmp_filter_ctx context, int number, unsigned index, uin
 
 Result<void> install_filter() {
   if (kIsSanitized) return {};
-  const std::unique_ptr<void, void (*)(void*)> context(::seccomp_init(SCMP_ACT_ERRNO(EPERM)), ::seccomp_release);
+  const std::unique_ptr<void, void (*)(void*)> context(::seccomp_init(SCMP_ACT_ERRNO(EPERM)),
+                                                       ::seccomp_release);
   if (!context) return fail(Code::kInternal, "seccomp_init failed");
   for (const char* name : kCalls) {
     const int number = ::seccomp_syscall_resolve_name(name);
     if (number < 0) continue;  // unknown to this architecture
-    if (const int rc = ::seccomp_rule_add(context.get(), SCMP_ACT_ALLOW, number, 0); rc < 0) return fail_errno(name, -rc);
+    if (const int rc = ::seccomp_rule_add(context.get(), SCMP_ACT_ALLOW, number, 0); rc < 0)
+      return fail_errno(name, -rc);
   }
-  for (const uint64_t family : {AF_INET, AF_INET6, AF_UNIX}) GB_TRYV(allow_with(context.get(), SCMP_SYS(socket), 0, family));
-  for (const uint64_t request : {FIONBIO, SIOCGIFNAME, SIOCGIFADDR}) GB_TRYV(allow_with(context.get(), SCMP_SYS(ioctl), 1, request));
+  for (const uint64_t family : {AF_INET, AF_INET6, AF_UNIX})
+    GB_TRYV(allow_with(context.get(), SCMP_SYS(socket), 0, family));
+  for (const uint64_t request : {FIONBIO, SIOCGIFNAME, SIOCGIFADDR})
+    GB_TRYV(allow_with(context.get(), SCMP_SYS(ioctl), 1, request));
   if (const int rc = ::seccomp_load(context.get()); rc < 0) return fail_errno("seccomp_load", -rc);
   return {};
 }
@@ -93,13 +98,15 @@ void limit(__rlimit_resource resource, rlim_t value) {
 }  // namespace
 
 Result<void> enter_jail(const std::string& root_directory, uid_t uid, gid_t gid) {
-  if (::chdir(root_directory.c_str()) != 0 || ::chroot(".") != 0) return fail_errno("chroot to " + root_directory);
+  if (::chdir(root_directory.c_str()) != 0 || ::chroot(".") != 0)
+    return fail_errno("chroot to " + root_directory);
   GB_TRYV(drop_capabilities());
   GB_TRYV(become(uid, gid));
   GB_TRYV(clear_capability_sets());
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return fail_errno("PR_SET_NO_NEW_PRIVS");
   ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
-  // A change of user clears it, hence here. The control stream ends, too, when the parent was gone before this.
+  // A change of user clears it, hence here. The control stream ends, too, when the parent was gone
+  // before this.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
   limit(RLIMIT_CORE, 0);
   if (!kIsSanitized) limit(RLIMIT_NPROC, 0);

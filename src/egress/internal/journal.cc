@@ -76,9 +76,12 @@ void set_failed(Event& event, const policy::Verdict& verdict, std::string reason
   event.reason = std::move(reason);
 }
 
-Journal::Journal(std::function<void(std::string)> write) : write_(std::move(write)), prefix_(random_name(6)) {}
+Journal::Journal(std::function<void(std::string)> write)
+    : write_(std::move(write)), prefix_(random_name(6)) {}
 
-std::string Journal::next_flow() { return prefix_ + "-" + std::to_string(++flows_); }
+std::string Journal::next_flow() {
+  return prefix_ + "-" + std::to_string(++flows_);
+}
 
 void Journal::record(const std::string& sandbox, EventRate& rate, const Event& event) {
   flush(sandbox, rate);
@@ -100,7 +103,8 @@ void Journal::flush(const std::string& sandbox, EventRate& rate) {
   event.protocol = "other";
   event.verdict = before.has_folded_denial ? "denied" : "allowed";
   event.rule = "limit:log";
-  event.reason = std::to_string(before.folded) + " more entries within a second were not written one by one";
+  event.reason =
+      std::to_string(before.folded) + " more entries within a second were not written one by one";
   write_(line_of(sandbox, event, before.folded));
 }
 

@@ -11,7 +11,8 @@
 
 namespace glovebox::egress {
 
-// One entry of the connection log. Text that came from a sandbox is cut to a bounded length when it is written.
+// One entry of the connection log. Text that came from a sandbox is cut to a bounded length when it
+// is written.
 struct Event {
   std::string_view kind = "connection";  // "connection", "dns", "packet", "request"
   std::string flow;
@@ -36,13 +37,15 @@ struct EventRate {
   bool has_folded_denial = false;
 };
 
-// Writes events to the control stream. At most kPerSecond for a sandbox; those above are counted and reported in one entry with
-// "folded": N and rule "limit:log", whose verdict is "denied" when one of them was.
+// Writes events to the control stream. At most kPerSecond for a sandbox; those above are counted
+// and reported in one entry with "folded": N and rule "limit:log", whose verdict is "denied" when
+// one of them was.
 class Journal {
  public:
   static constexpr uint64_t kPerSecond = 200;
   explicit Journal(std::function<void(std::string line)> write);
-  // `rate` is the sandbox's own. Closing entries are never folded: they complete one that was written.
+  // `rate` is the sandbox's own. Closing entries are never folded: they complete one that was
+  // written.
   void record(const std::string& sandbox, EventRate& rate, const Event& event);
   // Reports what was folded when the second is over. Call now and then.
   void flush(const std::string& sandbox, EventRate& rate);

@@ -30,13 +30,15 @@ class TokenBucket {
   Clock::time_point filled_at_{};
 };
 
-// How many different names may be looked up below one wildcard: names carry data to whoever serves the domain.
+// How many different names may be looked up below one wildcard: names carry data to whoever serves
+// the domain.
 class NameBudget {
  public:
   static constexpr size_t kNamesPerMinute = 60;
   static constexpr size_t kMaxNameBytes = 128, kMaxLabelBytes = 48, kMaxLabelsBelow = 4;
   // Empty when `host`, which matched `wildcard` ("*.example.com"), may be looked up; else why not.
-  std::string check(const std::string& wildcard, const std::string& host, Clock::time_point now = Clock::now());
+  std::string check(const std::string& wildcard, const std::string& host,
+                    Clock::time_point now = Clock::now());
 
  private:
   struct Window {

@@ -29,7 +29,9 @@ TEST(TokenBucket, WithoutARateThereIsNoLimit) {
 TEST(NameBudget, CountsDifferentNamesInAMinute) {
   NameBudget budget;
   const auto now = Clock::now();
-  const auto ask = [&](int i, Clock::time_point when) { return budget.check("*.a.test", "n" + std::to_string(i) + ".a.test", when).empty(); };
+  const auto ask = [&](int i, Clock::time_point when) {
+    return budget.check("*.a.test", "n" + std::to_string(i) + ".a.test", when).empty();
+  };
   for (int i = 0; i < 60; ++i) EXPECT_TRUE(ask(i, now)) << i;
   EXPECT_FALSE(ask(60, now));
   EXPECT_TRUE(ask(0, now)) << "a name that was asked for before";
@@ -43,7 +45,8 @@ TEST(NameBudget, KnownNamesCannotGrowWithoutEnd) {
   size_t most = 0;
   for (int window = 0; window < 20; ++window, now += minutes(1)) {
     size_t passed = 0;
-    for (int i = window * 60 + 59; i >= 0; --i) passed += budget.check("*.a.test", "n" + std::to_string(i) + ".a.test", now).empty();
+    for (int i = window * 60 + 59; i >= 0; --i)
+      passed += budget.check("*.a.test", "n" + std::to_string(i) + ".a.test", now).empty();
     most = std::max(most, passed);
   }
   EXPECT_LE(most, 4 * NameBudget::kNamesPerMinute);
@@ -51,7 +54,9 @@ TEST(NameBudget, KnownNamesCannotGrowWithoutEnd) {
 
 TEST(NameBudget, RefusesLongAndDeepNames) {
   NameBudget budget;
-  EXPECT_FALSE(budget.check("*.a.test", std::string(63, 'x') + "." + std::string(63, 'y') + ".a.test").empty());
+  EXPECT_FALSE(
+      budget.check("*.a.test", std::string(63, 'x') + "." + std::string(63, 'y') + ".a.test")
+          .empty());
   EXPECT_FALSE(budget.check("*.a.test", std::string(49, 'x') + ".a.test").empty());
   EXPECT_TRUE(budget.check("*.a.test", std::string(48, 'x') + ".a.test").empty());
   EXPECT_FALSE(budget.check("*.a.test", "1.2.3.4.5.a.test").empty());

@@ -19,13 +19,17 @@ policy::Verdict limit_verdict(std::string rule, std::string reason, std::string 
 
 TokenBucket bandwidth_bucket(uint64_t per_second) {
   // A fifth of a second at full rate, and never so little that single segments wait.
-  return per_second == 0 ? TokenBucket() : TokenBucket(per_second, std::max<uint64_t>(per_second / 5, 64 << 10));
+  return per_second == 0 ? TokenBucket()
+                         : TokenBucket(per_second, std::max<uint64_t>(per_second / 5, 64 << 10));
 }
 
 }  // namespace
 
 Link::Link(policy::Address address, std::string sandbox, Journal& journal)
-    : address_(address), sandbox_(std::move(sandbox)), journal_(journal), query_bucket_(kQueriesPerSecond, kQueryBurst) {}
+    : address_(address),
+      sandbox_(std::move(sandbox)),
+      journal_(journal),
+      query_bucket_(kQueriesPerSecond, kQueryBurst) {}
 
 void Link::set_policy(policy::NetworkPolicy policy, const policy::Operator& op) {
   policy_ = std::move(policy);
@@ -44,7 +48,8 @@ void Link::set_policy(policy::NetworkPolicy policy, const policy::Operator& op) 
 
 void Link::remove() {
   is_gone_ = true;
-  cut_all(limit_verdict("link", "the sandbox's link was removed", "Nothing can: the link is gone."));
+  cut_all(
+      limit_verdict("link", "the sandbox's link was removed", "Nothing can: the link is gone."));
 }
 
 void Link::cut_all(const policy::Verdict& why) {
@@ -56,12 +61,15 @@ void Link::cut_all(const policy::Verdict& why) {
 policy::Verdict Link::admit() const {
   const auto& limits = evaluator_->limits();
   if (limits.bytes != 0 && bytes_in_ + bytes_out_ >= limits.bytes) {
-    return limit_verdict("limit:bytes", "the sandbox has used up its " + std::to_string(limits.bytes) + " bytes",
+    return limit_verdict("limit:bytes",
+                         "the sandbox has used up its " + std::to_string(limits.bytes) + " bytes",
                          "Raise limits.bytes in the sandbox's network policy.");
   }
   if (limits.connections != 0 && flows_.size() >= limits.connections) {
-    return limit_verdict("limit:connections", "the sandbox has " + std::to_string(flows_.size()) + " connections open",
-                         "Close some, or raise limits.connections in the sandbox's network policy.");
+    return limit_verdict(
+        "limit:connections",
+        "the sandbox has " + std::to_string(flows_.size()) + " connections open",
+        "Close some, or raise limits.connections in the sandbox's network policy.");
   }
   return {true, "", "", ""};
 }
@@ -87,7 +95,8 @@ uint64_t Link::remaining_bytes() const {
 void Link::check_total() {
   const auto limit = evaluator_->limits().bytes;
   if (limit != 0 && bytes_in_ + bytes_out_ >= limit && !flows_.empty()) {
-    cut_all(limit_verdict("limit:bytes", "the sandbox has used up its " + std::to_string(limit) + " bytes",
+    cut_all(limit_verdict("limit:bytes",
+                          "the sandbox has used up its " + std::to_string(limit) + " bytes",
                           "Raise limits.bytes in the sandbox's network policy."));
   }
 }
@@ -99,7 +108,9 @@ policy::Verdict Link::admit_name(const std::string& host) {
     if (rule.name != verdict.rule || !rule.host.starts_with("*.")) continue;
     const std::string why = names_.check(rule.host, host);
     if (why.empty()) break;
-    return limit_verdict("limit:dns", why, "Name the hosts one by one in allow rules: exact names have no such limit.");
+    return limit_verdict(
+        "limit:dns", why,
+        "Name the hosts one by one in allow rules: exact names have no such limit.");
   }
   return verdict;
 }
@@ -136,9 +147,12 @@ std::shared_ptr<Link> Links::find(const policy::Address& address) const {
   return it == links_.end() ? nullptr : it->second;
 }
 
-void Links::set(const policy::Address& address, const std::string& sandbox, policy::NetworkPolicy policy) {
+void Links::set(const policy::Address& address, const std::string& sandbox,
+                policy::NetworkPolicy policy) {
   auto link = find(address);
-  if (link && link->sandbox() != sandbox) {  // the address has passed to another sandbox: nothing of the old one stays
+  if (link &&
+      link->sandbox() !=
+          sandbox) {  // the address has passed to another sandbox: nothing of the old one stays
     remove(address);
     link.reset();
   }

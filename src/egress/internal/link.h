@@ -25,7 +25,8 @@ class Cuttable {
   virtual void cut(const policy::Verdict& why) = 0;
 };
 
-// One sandbox's link: its policy, its limits, and what it has open. Lives while it is set or a flow uses it.
+// One sandbox's link: its policy, its limits, and what it has open. Lives while it is set or a flow
+// uses it.
 class Link {
  public:
   Link(policy::Address address, std::string sandbox, Journal& journal);
@@ -63,7 +64,8 @@ class Link {
   bool begin_lookup();
   void end_lookup() { --lookups_; }
 
-  // Addresses that our resolver gave this sandbox for a name: raw TCP to them counts as to the name.
+  // Addresses that our resolver gave this sandbox for a name: raw TCP to them counts as to the
+  // name.
   void pin(const std::string& host, const std::vector<policy::Address>& addresses);
   std::vector<std::string> names_of(const policy::Address& address) const;
 
@@ -106,7 +108,8 @@ class Links {
   explicit Links(Journal& journal) : journal_(journal) {}
   // Null when nobody has that address.
   std::shared_ptr<Link> find(const policy::Address& address) const;
-  void set(const policy::Address& address, const std::string& sandbox, policy::NetworkPolicy policy);
+  void set(const policy::Address& address, const std::string& sandbox,
+           policy::NetworkPolicy policy);
   void remove(const policy::Address& address);
   void set_operator(policy::Operator op);
   const policy::Operator& op() const { return operator_; }

@@ -16,13 +16,17 @@ namespace {
 constexpr int kTurn = 128;
 constexpr size_t kMaxTold = 20'000, kMaxInterfaces = 20'000;
 
-policy::Verdict never(std::string rule, std::string reason) { return {false, std::move(rule), std::move(reason), "No rule can allow it."}; }
+policy::Verdict never(std::string rule, std::string reason) {
+  return {false, std::move(rule), std::move(reason), "No rule can allow it."};
+}
 
 }  // namespace
 
 PacketObserver::PacketObserver(Core& core, PacketSockets sockets)
-    : core_(core), relay_(core, std::move(sockets.raw), std::move(sockets.echo)),
-      packets_(std::make_shared<Watched>(core.executor, std::move(sockets.packets))), lookup_(std::move(sockets.lookup)) {}
+    : core_(core),
+      relay_(core, std::move(sockets.raw), std::move(sockets.echo)),
+      packets_(std::make_shared<Watched>(core.executor, std::move(sockets.packets))),
+      lookup_(std::move(sockets.lookup)) {}
 
 Awaitable<void> PacketObserver::run() {
   char buffer[2048];
@@ -57,7 +61,11 @@ bool PacketObserver::receive(Frame& frame, char* buffer, size_t size) {
   message.msg_controllen = sizeof control;
   const ssize_t n = ::recvmsg(packets_->fd(), &message, MSG_DONTWAIT);
   if (n < 0) return false;
-  frame = {from.sll_ifindex, ntohs(from.sll_protocol), from.sll_pkttype == PACKET_HOST, false, {buffer, static_cast<size_t>(n)}};
+  frame = {from.sll_ifindex,
+           ntohs(from.sll_protocol),
+           from.sll_pkttype == PACKET_HOST,
+           false,
+           {buffer, static_cast<size_t>(n)}};
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_PACKET || header->cmsg_type != PACKET_AUXDATA) continue;
     tpacket_auxdata extra;
@@ -72,7 +80,9 @@ std::shared_ptr<Link> PacketObserver::link_of(int interface) {
   if (known != addresses_.end()) return core_.links.find(known->second);
   ifreq request{};
   request.ifr_ifindex = interface;
-  if (::ioctl(lookup_.get(), SIOCGIFNAME, &request) != 0 || ::ioctl(lookup_.get(), SIOCGIFADDR, &request) != 0) return nullptr;
+  if (::ioctl(lookup_.get(), SIOCGIFNAME, &request) != 0 ||
+      ::ioctl(lookup_.get(), SIOCGIFADDR, &request) != 0)
+    return nullptr;
   sockaddr_in address;
   std::memcpy(&address, &request.ifr_addr, sizeof address);
   const auto sandbox = policy::address_v4(ntohl(address.sin_addr.s_addr) ^ 1);
@@ -88,11 +98,16 @@ void PacketObserver::take(const Frame& frame) {
   if (link) judge(link, frame, *packet);
 }
 
-void PacketObserver::judge(const std::shared_ptr<Link>& link, const Frame& frame, const Packet& packet) {
-  if (frame.has_vlan_tag) return report(*link, packet, "other", never("link:vlan", "frames with a VLAN tag are dropped"));
-  if (frame.ether_type == 0x86DD) return report(*link, packet, "other", never("protocol:ipv6", "there is no IPv6 on this link"));
+void PacketObserver::judge(const std::shared_ptr<Link>& link, const Frame& frame,
+                           const Packet& packet) {
+  if (frame.has_vlan_tag)
+    return report(*link, packet, "other", never("link:vlan", "frames with a VLAN tag are dropped"));
+  if (frame.ether_type == 0x86DD)
+    return report(*link, packet, "other", never("protocol:ipv6", "there is no IPv6 on this link"));
   if (packet.source != link->address()) {
-    return report(*link, packet, "other", never("link:spoofed", "the packet's source " + packet.source.text() + " is not the link's address"));
+    return report(*link, packet, "other",
+                  never("link:spoofed", "the packet's source " + packet.source.text() +
+                                            " is not the link's address"));
   }
   policy::Attempt attempt;
   attempt.address = packet.destination;
@@ -105,19 +120,25 @@ void PacketObserver::judge(const std::shared_ptr<Link>& link, const Frame& frame
     return;  // a connection: the acceptor's business
   } else {
     return report(*link, packet, packet.kind == PacketKind::kIcmp ? "icmp" : "other",
-                  never("protocol:" + packet.label, "packets of this kind (" + packet.label + ") are dropped"));
+                  never("protocol:" + packet.label,
+                        "packets of this kind (" + packet.label + ") are dropped"));
   }
   const auto verdict = link->evaluator().decide(attempt);
-  if (verdict.allowed && packet.is_relayable && frame.is_for_us && !is_service_address(packet.destination)) {
+  if (verdict.allowed && packet.is_relayable && frame.is_for_us &&
+      !is_service_address(packet.destination)) {
     return relay_.pass(link, packet, verdict);
   }
   report(*link, packet, policy::protocol_name(attempt.protocol),
-         verdict.allowed ? never("protocol:" + packet.label, "malformed packets are dropped") : verdict);
+         verdict.allowed ? never("protocol:" + packet.label, "malformed packets are dropped")
+                         : verdict);
 }
 
-void PacketObserver::report(Link& link, const Packet& packet, std::string_view protocol, const policy::Verdict& verdict) {
+void PacketObserver::report(Link& link, const Packet& packet, std::string_view protocol,
+                            const policy::Verdict& verdict) {
   const uint16_t port = packet.kind == PacketKind::kEcho ? 0 : packet.port;
-  if (told_.size() >= kMaxTold || !told_.insert({link.address(), verdict.rule, packet.destination, port}).second) return;
+  if (told_.size() >= kMaxTold ||
+      !told_.insert({link.address(), verdict.rule, packet.destination, port}).second)
+    return;
   Event event;
   event.kind = "packet";
   event.flow = core_.journal.next_flow();

@@ -11,8 +11,9 @@
 
 namespace glovebox::egress {
 
-// Sees the packets of sandboxes that are neither taken as connections nor as DNS queries, which the router namespace drops. It tells the
-// log about them, once for each flow in kFold, and gives UDP and echo requests that a rule names to the relay.
+// Sees the packets of sandboxes that are neither taken as connections nor as DNS queries, which the
+// router namespace drops. It tells the log about them, once for each flow in kFold, and gives UDP
+// and echo requests that a rule names to the relay.
 class PacketObserver {
  public:
   static constexpr auto kFold = std::chrono::seconds(10);
@@ -32,8 +33,10 @@ class PacketObserver {
   bool receive(Frame& frame, char* buffer, size_t size);
   void take(const Frame& frame);
   void judge(const std::shared_ptr<Link>& link, const Frame& frame, const Packet& packet);
-  void report(Link& link, const Packet& packet, std::string_view protocol, const policy::Verdict& verdict);
-  // The link behind an interface: its address there is the router's side, the sandbox has the other one of the pair.
+  void report(Link& link, const Packet& packet, std::string_view protocol,
+              const policy::Verdict& verdict);
+  // The link behind an interface: its address there is the router's side, the sandbox has the other
+  // one of the pair.
   std::shared_ptr<Link> link_of(int interface);
 
   Core& core_;

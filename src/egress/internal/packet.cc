@@ -11,8 +11,12 @@ constexpr uint8_t kIcmp = 1, kIgmp = 2, kTcp = 6, kUdp = 17, kIcmp6 = 58, kHopBy
 constexpr uint8_t kEchoRequest = 8;
 constexpr size_t kIpHeader = 20, kUdpHeader = 8, kIcmpHeader = 8, kIp6Header = 40;
 
-uint8_t at8(std::string_view bytes, size_t i) { return static_cast<uint8_t>(bytes[i]); }
-uint16_t at16(std::string_view bytes, size_t i) { return static_cast<uint16_t>(at8(bytes, i) << 8 | at8(bytes, i + 1)); }
+uint8_t at8(std::string_view bytes, size_t i) {
+  return static_cast<uint8_t>(bytes[i]);
+}
+uint16_t at16(std::string_view bytes, size_t i) {
+  return static_cast<uint16_t>(at8(bytes, i) << 8 | at8(bytes, i + 1));
+}
 policy::Address address_at(std::string_view bytes, size_t i) {
   return policy::address_v4(static_cast<uint32_t>(at16(bytes, i)) << 16 | at16(bytes, i + 2));
 }
@@ -31,14 +35,22 @@ void set16(std::string& bytes, size_t i, uint16_t value) {
 
 std::string protocol_label(uint8_t protocol) {
   switch (protocol) {
-    case kIcmp: return "icmp";
-    case kTcp: return "tcp";
-    case kUdp: return "udp";
-    case 41: return "ipv6 in ipv4";
-    case 47: return "gre";
-    case 50: return "esp";
-    case 132: return "sctp";
-    default: return "protocol " + std::to_string(protocol);
+    case kIcmp:
+      return "icmp";
+    case kTcp:
+      return "tcp";
+    case kUdp:
+      return "udp";
+    case 41:
+      return "ipv6 in ipv4";
+    case 47:
+      return "gre";
+    case 50:
+      return "esp";
+    case 132:
+      return "sctp";
+    default:
+      return "protocol " + std::to_string(protocol);
   }
 }
 
@@ -50,13 +62,15 @@ void read_transport(std::string_view body, uint8_t protocol, Packet& out) {
     out.port = at16(body, 2);
   } else if (protocol == kUdp) {
     out.kind = PacketKind::kUdp;
-    out.is_relayable = out.is_relayable && body.size() >= kUdpHeader && at16(body, 4) >= kUdpHeader && at16(body, 4) <= body.size();
+    out.is_relayable = out.is_relayable && body.size() >= kUdpHeader &&
+                       at16(body, 4) >= kUdpHeader && at16(body, 4) <= body.size();
     if (body.size() < 4) return;
     out.source_port = at16(body, 0);
     out.port = at16(body, 2);
     if (out.is_relayable) out.payload = body.substr(kUdpHeader, at16(body, 4) - kUdpHeader);
   } else if (protocol == kIcmp) {
-    const bool is_echo = body.size() >= kIcmpHeader && at8(body, 0) == kEchoRequest && at8(body, 1) == 0;
+    const bool is_echo =
+        body.size() >= kIcmpHeader && at8(body, 0) == kEchoRequest && at8(body, 1) == 0;
     out.kind = is_echo ? PacketKind::kEcho : PacketKind::kIcmp;
     if (!is_echo) return;
     out.source_port = at16(body, 4);
@@ -96,10 +110,12 @@ std::optional<Packet> parse_ipv6(std::string_view bytes) {
     out.destination.bytes[i] = at8(bytes, 24 + i);
   }
   const uint8_t next = at8(bytes, 6);
-  // ff02::/16 with ICMPv6, plain or behind the router alert of a membership report: the sandbox's kernel by itself.
+  // ff02::/16 with ICMPv6, plain or behind the router alert of a membership report: the sandbox's
+  // kernel by itself.
   const bool is_group = at8(bytes, 24) == 0xFF && at8(bytes, 25) == 2;
   const size_t type = next == kHopByHop ? kIp6Header + 8 : kIp6Header;
-  const bool is_housekeeping = (next == kIcmp6 || next == kHopByHop) && bytes.size() > type && at8(bytes, type) >= 130 && at8(bytes, type) <= 143;
+  const bool is_housekeeping = (next == kIcmp6 || next == kHopByHop) && bytes.size() > type &&
+                               at8(bytes, type) >= 130 && at8(bytes, type) <= 143;
   if (is_group && is_housekeeping) return std::nullopt;
   if ((next == kUdp || next == kTcp) && bytes.size() >= kIp6Header + 4) {
     out.source_port = at16(bytes, kIp6Header);
@@ -108,7 +124,8 @@ std::optional<Packet> parse_ipv6(std::string_view bytes) {
   return out;
 }
 
-std::string build_ip(uint8_t protocol, const policy::Address& source, const policy::Address& destination, std::string_view body) {
+std::string build_ip(uint8_t protocol, const policy::Address& source,
+                     const policy::Address& destination, std::string_view body) {
   std::string out("\x45\0", 2);
   put16(out, kIpHeader + body.size());
   out += std::string("\0\0\x40\0\x40", 5);  // may not be fragmented, 64 hops
@@ -135,12 +152,14 @@ std::optional<Packet> parse_packet(uint16_t ether_type, std::string_view bytes) 
   if (ether_type == kIpv4) return parse_ipv4(bytes);
   if (ether_type == kIpv6) return parse_ipv6(bytes);
   Packet out;
-  out.label = ether_type == kVlan || ether_type == kQinQ ? "vlan" : "ethernet type " + std::to_string(ether_type);
+  out.label = ether_type == kVlan || ether_type == kQinQ
+                  ? "vlan"
+                  : "ethernet type " + std::to_string(ether_type);
   return out;
 }
 
-std::string build_udp(const policy::Address& source, uint16_t source_port, const policy::Address& destination, uint16_t port,
-                      std::string_view payload) {
+std::string build_udp(const policy::Address& source, uint16_t source_port,
+                      const policy::Address& destination, uint16_t port, std::string_view payload) {
   std::string body;
   put16(body, source_port);
   put16(body, port);
@@ -157,7 +176,8 @@ std::string build_udp(const policy::Address& source, uint16_t source_port, const
   return build_ip(kUdp, source, destination, body);
 }
 
-std::string build_echo(uint8_t type, uint16_t identifier, uint16_t sequence, std::string_view payload) {
+std::string build_echo(uint8_t type, uint16_t identifier, uint16_t sequence,
+                       std::string_view payload) {
   std::string out{static_cast<char>(type), '\0', '\0', '\0'};
   put16(out, identifier);
   put16(out, sequence);
@@ -166,7 +186,8 @@ std::string build_echo(uint8_t type, uint16_t identifier, uint16_t sequence, std
   return out;
 }
 
-std::string build_icmp_packet(const policy::Address& source, const policy::Address& destination, std::string_view message) {
+std::string build_icmp_packet(const policy::Address& source, const policy::Address& destination,
+                              std::string_view message) {
   return build_ip(kIcmp, source, destination, message);
 }
 

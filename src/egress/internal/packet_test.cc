@@ -7,7 +7,8 @@ namespace glovebox::egress {
 namespace {
 
 constexpr uint16_t kIpv4 = 0x0800;
-const policy::Address kSandbox = *policy::parse_address("10.200.4.1"), kHost = *policy::parse_address("45.10.0.10");
+const policy::Address kSandbox = *policy::parse_address("10.200.4.1"),
+                      kHost = *policy::parse_address("45.10.0.10");
 
 TEST(Packet, UdpIsReadAsItWasBuilt) {
   for (const std::string payload : {"", "x", "even"}) {
@@ -26,13 +27,16 @@ TEST(Packet, UdpIsReadAsItWasBuilt) {
 }
 
 TEST(Packet, EchoIsReadAsItWasBuilt) {
-  const auto packet = parse_packet(kIpv4, build_icmp_packet(kSandbox, kHost, build_echo(8, 77, 3, "data")));
+  const auto packet =
+      parse_packet(kIpv4, build_icmp_packet(kSandbox, kHost, build_echo(8, 77, 3, "data")));
   ASSERT_TRUE(packet);
   EXPECT_EQ(packet->kind, PacketKind::kEcho);
   EXPECT_EQ(packet->source_port, 77);
   EXPECT_EQ(packet->port, 3);
   EXPECT_EQ(packet->payload, "data");
-  EXPECT_EQ(parse_packet(kIpv4, build_icmp_packet(kSandbox, kHost, build_echo(0, 77, 3, "data")))->kind, PacketKind::kIcmp);
+  EXPECT_EQ(
+      parse_packet(kIpv4, build_icmp_packet(kSandbox, kHost, build_echo(0, 77, 3, "data")))->kind,
+      PacketKind::kIcmp);
 }
 
 TEST(Packet, FragmentsAndOptionsAreNeverRelayed) {
@@ -51,7 +55,8 @@ TEST(Packet, LengthsThatDisagreeAreNotRelayed) {
   std::string longer = good;
   longer[25] = static_cast<char>(longer[25] + 1);  // the UDP length
   EXPECT_FALSE(parse_packet(kIpv4, longer)->is_relayable);
-  for (size_t n = 0; n < good.size(); ++n) EXPECT_FALSE(parse_packet(kIpv4, good.substr(0, n))->is_relayable) << n;
+  for (size_t n = 0; n < good.size(); ++n)
+    EXPECT_FALSE(parse_packet(kIpv4, good.substr(0, n))->is_relayable) << n;
 }
 
 TEST(Packet, NoiseOfTheKernelIsIgnored) {

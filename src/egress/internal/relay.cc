@@ -51,9 +51,11 @@ TokenBucket& bucket(Traffic& traffic, Way way) {
   return way == Way::kOut ? traffic.link.out_bucket() : traffic.link.in_bucket();
 }
 
-// At least one byte's worth of bandwidth, at most `wanted`. 0 when the connection was cut meanwhile.
+// At least one byte's worth of bandwidth, at most `wanted`. 0 when the connection was cut
+// meanwhile.
 Awaitable<size_t> wait_for_bandwidth(Traffic& traffic, Way way, size_t wanted) {
-  wanted = static_cast<size_t>(std::min<uint64_t>(wanted, std::max<uint64_t>(traffic.link.remaining_bytes(), 1)));
+  wanted = static_cast<size_t>(
+      std::min<uint64_t>(wanted, std::max<uint64_t>(traffic.link.remaining_bytes(), 1)));
   while (!traffic.is_cut) {
     const auto got = bucket(traffic, way).take(wanted);
     if (got > 0) co_return static_cast<size_t>(got);
@@ -62,7 +64,8 @@ Awaitable<size_t> wait_for_bandwidth(Traffic& traffic, Way way, size_t wanted) {
   co_return 0;
 }
 
-// One piece through a buffer of ours, for when there are no pipes left. As recv(2), and everything read has been sent.
+// One piece through a buffer of ours, for when there are no pipes left. As recv(2), and everything
+// read has been sent.
 Awaitable<ssize_t> copy_some(Watched& from, Watched& to, size_t most) {
   const auto buffer = std::make_unique<char[]>(kCopyBytes);
   const ssize_t n = ::recv(from.fd(), buffer.get(), std::min(most, kCopyBytes), MSG_DONTWAIT);
@@ -78,7 +81,8 @@ Awaitable<ssize_t> copy_some(Watched& from, Watched& to, size_t most) {
 Awaitable<bool> drain(Lease& lease, const Traffic& traffic, Watched& to) {
   while (lease.held > 0) {
     if (traffic.is_cut) co_return false;
-    const ssize_t n = ::splice(lease.get()->read_end.get(), nullptr, to.fd(), nullptr, lease.held, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    const ssize_t n = ::splice(lease.get()->read_end.get(), nullptr, to.fd(), nullptr, lease.held,
+                               SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
     if (n > 0) {
       lease.held -= static_cast<size_t>(n);
     } else if (n < 0 && errno == EAGAIN) {
@@ -126,15 +130,18 @@ void count(Traffic& traffic, Way way, uint64_t bytes) {
   }
 }
 
-Awaitable<PumpEnd> pump(Pipes& pipes, Traffic& traffic, Way way, Watched& from, Watched& to, uint64_t limit) {
+Awaitable<PumpEnd> pump(Pipes& pipes, Traffic& traffic, Way way, Watched& from, Watched& to,
+                        uint64_t limit) {
   Lease lease(pipes);
   size_t turn = 0;
   while (limit > 0) {
     if (traffic.is_cut || from.is_cancelled() || to.is_cancelled()) co_return PumpEnd::kBroken;
-    const size_t most = co_await wait_for_bandwidth(traffic, way, static_cast<size_t>(std::min<uint64_t>(limit, kChunk)));
+    const size_t most = co_await wait_for_bandwidth(
+        traffic, way, static_cast<size_t>(std::min<uint64_t>(limit, kChunk)));
     if (most == 0) co_return PumpEnd::kBroken;
     const auto* pipe = lease.get();
-    const ssize_t n = pipe ? ::splice(from.fd(), nullptr, pipe->write_end.get(), nullptr, most, SPLICE_F_MOVE | SPLICE_F_NONBLOCK)
+    const ssize_t n = pipe ? ::splice(from.fd(), nullptr, pipe->write_end.get(), nullptr, most,
+                                      SPLICE_F_MOVE | SPLICE_F_NONBLOCK)
                            : co_await copy_some(from, to, most);
     bucket(traffic, way).give_back(most - static_cast<size_t>(std::max<ssize_t>(n, 0)));
     if (n == 0) co_return PumpEnd::kEof;

@@ -11,7 +11,8 @@
 
 namespace glovebox::egress {
 
-// Pipes for splice(2), kept for reuse. A direction of a connection holds one only while bytes are under way in it.
+// Pipes for splice(2), kept for reuse. A direction of a connection holds one only while bytes are
+// under way in it.
 class Pipes {
  public:
   struct Pipe {
@@ -45,7 +46,8 @@ enum class PumpEnd {
 // Moves bytes without looking at them, within the link's bandwidth.
 Awaitable<PumpEnd> pump(Pipes& pipes, Traffic& traffic, Way way, Watched& from, Watched& to,
                         uint64_t limit = std::numeric_limits<uint64_t>::max());
-// Sends bytes that were read before; they are counted here and wait for bandwidth, too. False when the connection broke.
+// Sends bytes that were read before; they are counted here and wait for bandwidth, too. False when
+// the connection broke.
 Awaitable<bool> send_all(Traffic& traffic, Way way, Watched& to, std::string_view bytes);
 // Bytes of our own: not counted.
 Awaitable<bool> send_own(Watched& to, std::string_view bytes);

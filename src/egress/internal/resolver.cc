@@ -28,14 +28,16 @@ constexpr int kMaxStrangers = 32;
 
 uint16_t random_id() {
   const std::string bytes = random_bytes(2);
-  return static_cast<uint16_t>(static_cast<uint8_t>(bytes[0]) << 8 | static_cast<uint8_t>(bytes[1]));
+  return static_cast<uint16_t>(static_cast<uint8_t>(bytes[0]) << 8 |
+                               static_cast<uint8_t>(bytes[1]));
 }
 
 Result<UniqueFd> open_connected(const ServerAddress& server, int type) {
   UniqueFd fd(::socket(server.storage.ss_family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return fail_errno("socket");
   const auto* address = reinterpret_cast<const sockaddr*>(&server.storage);
-  if (::connect(fd.get(), address, server.length) != 0 && errno != EINPROGRESS) return fail_errno("connect to the name server");
+  if (::connect(fd.get(), address, server.length) != 0 && errno != EINPROGRESS)
+    return fail_errno("connect to the name server");
   return fd;
 }
 
@@ -43,12 +45,14 @@ Async<dns::Response> ask_udp(ServerAddress server, std::string name, Deadline de
   GB_CO_TRY(const auto fd, open_connected(server, SOCK_DGRAM));
   const uint16_t id = random_id();
   const std::string query = dns::build_query(id, name);
-  if (::send(fd.get(), query.data(), query.size(), MSG_NOSIGNAL) < 0) co_return fail_errno("send to the name server");
+  if (::send(fd.get(), query.data(), query.size(), MSG_NOSIGNAL) < 0)
+    co_return fail_errno("send to the name server");
   char buffer[4096];
   for (int strangers = 0; strangers < kMaxStrangers;) {
     const ssize_t n = ::recv(fd.get(), buffer, sizeof buffer, 0);
     if (n < 0 && errno == EAGAIN) {
-      if (!co_await wait_readable(fd.get(), deadline)) co_return fail(Code::kTimeout, "the name server does not answer");
+      if (!co_await wait_readable(fd.get(), deadline))
+        co_return fail(Code::kTimeout, "the name server does not answer");
       continue;
     }
     if (n < 0) co_return fail_errno("receive from the name server");
@@ -60,13 +64,15 @@ Async<dns::Response> ask_udp(ServerAddress server, std::string name, Deadline de
 }
 
 // Sends all of `out`, then reads a length and so many bytes.
-Async<dns::Response> ask_tcp(Executor executor, ServerAddress server, std::string name, Deadline deadline) {
+Async<dns::Response> ask_tcp(Executor executor, ServerAddress server, std::string name,
+                             Deadline deadline) {
   GB_CO_TRY(auto socket, open_connected(server, SOCK_STREAM));
   auto stream = std::make_shared<Watched>(executor, std::move(socket));
   const auto done = std::make_shared<Notifier>();
-  spawn(executor, "egress.resolver_deadline", [](auto watched, auto finished, Deadline when) -> Awaitable<void> {
-    if (!co_await finished->wait_until(when)) watched->cancel();
-  }(stream, done, deadline));
+  spawn(executor, "egress.resolver_deadline",
+        [](auto watched, auto finished, Deadline when) -> Awaitable<void> {
+          if (!co_await finished->wait_until(when)) watched->cancel();
+        }(stream, done, deadline));
   struct Finish {
     std::shared_ptr<Notifier> notifier;
     ~Finish() { notifier->notify(); }
@@ -77,21 +83,27 @@ Async<dns::Response> ask_tcp(Executor executor, ServerAddress server, std::strin
   std::string out = {static_cast<char>(query.size() >> 8), static_cast<char>(query.size())};
   out += query;
   while (!out.empty()) {
-    if (!co_await stream->writable()) co_return fail(Code::kTimeout, "the name server does not answer over TCP");
+    if (!co_await stream->writable())
+      co_return fail(Code::kTimeout, "the name server does not answer over TCP");
     const ssize_t n = ::send(stream->fd(), out.data(), out.size(), MSG_NOSIGNAL);
     if (n < 0 && errno != EAGAIN) co_return fail_errno("send to the name server");
     if (n > 0) out.erase(0, static_cast<size_t>(n));
   }
   std::string in;
   while (true) {
-    const size_t wanted = in.size() < 2 ? 2 : 2 + (static_cast<size_t>(static_cast<uint8_t>(in[0])) << 8 | static_cast<uint8_t>(in[1]));
-    if (in.size() >= 2 && in.size() >= wanted) co_return dns::parse_response(std::string_view(in).substr(2, wanted - 2), id, name);
+    const size_t wanted = in.size() < 2
+                              ? 2
+                              : 2 + (static_cast<size_t>(static_cast<uint8_t>(in[0])) << 8 |
+                                     static_cast<uint8_t>(in[1]));
+    if (in.size() >= 2 && in.size() >= wanted)
+      co_return dns::parse_response(std::string_view(in).substr(2, wanted - 2), id, name);
     char buffer[4096];
     const ssize_t n = ::recv(stream->fd(), buffer, sizeof buffer, 0);
     if (n == 0) co_return fail(Code::kUnavailable, "the name server closed the connection");
     if (n < 0 && errno != EAGAIN) co_return fail_errno("receive from the name server");
     if (n > 0) in.append(buffer, static_cast<size_t>(n));
-    if (n < 0 && !co_await stream->readable()) co_return fail(Code::kTimeout, "the name server does not answer over TCP");
+    if (n < 0 && !co_await stream->readable())
+      co_return fail(Code::kTimeout, "the name server does not answer over TCP");
   }
 }
 
@@ -102,7 +114,9 @@ bool operator==(const ServerAddress& a, const ServerAddress& b) {
 }
 
 Result<ServerAddress> parse_server(std::string_view text) {
-  const auto wrong = [&] { return fail(Code::kInvalidArgument, "resolvers: \"" + std::string(text) + "\" is no address"); };
+  const auto wrong = [&] {
+    return fail(Code::kInvalidArgument, "resolvers: \"" + std::string(text) + "\" is no address");
+  };
   ServerAddress out;
   std::string_view host = text;
   uint16_t port = 53;
@@ -183,13 +197,16 @@ Async<dns::Response> Resolver::Impl::ask(std::string name, Deadline deadline) {
     const ServerAddress& server = list[i % list.size()];
     const Deadline until = std::min(deadline, after(kAttemptTime));
     auto response = co_await ask_udp(server, name, until);
-    if (response && response->is_truncated) response = co_await ask_tcp(executor, server, name, until);
+    if (response && response->is_truncated)
+      response = co_await ask_tcp(executor, server, name, until);
     if (!response) {
       last = response.error();
       continue;
     }
     if (response->rcode == dns::kNoError || response->rcode == dns::kNxDomain) co_return response;
-    last = Error{Code::kUnavailable, "the name server answers with code " + std::to_string(response->rcode), {}};
+    last = Error{Code::kUnavailable,
+                 "the name server answers with code " + std::to_string(response->rcode),
+                 {}};
   }
   co_return fail(last);
 }
@@ -204,9 +221,11 @@ Async<Resolved> Resolver::Impl::look_up(std::string host) {
     const dns::Response& response = *asked;
     ttl = std::min(ttl, response.ttl);
     // A server that does not follow aliases itself leaves the rest to us.
-    const bool goes_on = response.rcode == dns::kNoError && response.addresses.empty() && !response.alias.empty() && response.alias != name;
+    const bool goes_on = response.rcode == dns::kNoError && response.addresses.empty() &&
+                         !response.alias.empty() && response.alias != name;
     if (!goes_on) {
-      co_return Resolved{response.addresses, after(std::chrono::seconds(std::clamp(ttl, kMinTtl, kMaxTtl)))};
+      co_return Resolved{response.addresses,
+                         after(std::chrono::seconds(std::clamp(ttl, kMinTtl, kMaxTtl)))};
     }
     name = policy::normal_host(response.alias);
     if (name.empty()) break;
@@ -241,7 +260,8 @@ Async<Resolved> Resolver::resolve(std::string host) {
     while (!pending->result) co_await pending->done.wait();
     co_return *pending->result;
   }
-  if (impl->pending.size() >= kMaxInFlight) co_return fail(Code::kUnavailable, "too many names are being looked up");
+  if (impl->pending.size() >= kMaxInFlight)
+    co_return fail(Code::kUnavailable, "too many names are being looked up");
   const auto pending = std::make_shared<Impl::Pending>();
   impl->pending[host] = pending;
   const uint64_t generation = impl->generation;

@@ -25,14 +25,15 @@ Result<ServerAddress> parse_server(std::string_view text);
 
 // What a name resolved to. `addresses` are as the servers said: the floor is the caller's business.
 struct Resolved {
-  std::vector<policy::Address> addresses;  // empty: there is no such name, or it has no IPv4 address
+  std::vector<policy::Address>
+      addresses;  // empty: there is no such name, or it has no IPv4 address
   Clock::time_point until;
   uint32_t ttl(Clock::time_point now = Clock::now()) const;  // seconds left, at least 1
 };
 
-// Asks the operator's name servers for IPv4 addresses: random ids and ports, TCP when an answer is cut short, the next server
-// after 2 s, aliases followed. Answers, also negative ones, are kept for their time to live (5 … 300 s). Equal questions at the same time become one.
-// Loop thread only.
+// Asks the operator's name servers for IPv4 addresses: random ids and ports, TCP when an answer is
+// cut short, the next server after 2 s, aliases followed. Answers, also negative ones, are kept for
+// their time to live (5 … 300 s). Equal questions at the same time become one. Loop thread only.
 class Resolver {
  public:
   explicit Resolver(Executor executor);
@@ -40,7 +41,8 @@ class Resolver {
   void set_servers(std::vector<ServerAddress> servers);  // forgets the answers of other servers
   // Null when `host` is not in the cache.
   const Resolved* cached(const std::string& host);
-  // kTimeout, kUnavailable (no server configured, or all fail). Deadlines are the resolver's own: 6 s at most.
+  // kTimeout, kUnavailable (no server configured, or all fail). Deadlines are the resolver's own: 6
+  // s at most.
   Async<Resolved> resolve(std::string host);
 
  private:

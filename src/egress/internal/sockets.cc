@@ -41,22 +41,26 @@ Result<UniqueFd> open_listener(uint16_t port) {
 Result<UniqueFd> open_dns(uint16_t port) {
   GB_TRY(auto fd, open_bound(SOCK_DGRAM, port));
   const int on = 1;
-  if (::setsockopt(fd.get(), IPPROTO_IP, IP_PKTINFO, &on, sizeof on) != 0) return fail_errno("IP_PKTINFO");
+  if (::setsockopt(fd.get(), IPPROTO_IP, IP_PKTINFO, &on, sizeof on) != 0)
+    return fail_errno("IP_PKTINFO");
   const int bytes = 1 << 20;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes);
   return fd;
 }
 
-// Ingress only; no ARP; no DNS queries; of TCP only what asks for a connection (its source may be forged), fragments and options.
-// The data begins with the IP header (SOCK_DGRAM).
+// Ingress only; no ARP; no DNS queries; of TCP only what asks for a connection (its source may be
+// forged), fragments and options. The data begins with the IP header (SOCK_DGRAM).
 std::vector<sock_filter> observer_filter() {
   constexpr uint32_t kDrop = 0, kTake = 0xFFFF;
   const auto extension = [](int field) { return static_cast<uint32_t>(SKF_AD_OFF + field); };
-  const auto load = [](uint16_t size, uint32_t at) { return sock_filter{static_cast<uint16_t>(BPF_LD | size | BPF_ABS), 0, 0, at}; };
+  const auto load = [](uint16_t size, uint32_t at) {
+    return sock_filter{static_cast<uint16_t>(BPF_LD | size | BPF_ABS), 0, 0, at};
+  };
   const auto test = [](uint16_t op, uint32_t value, uint8_t yes, uint8_t no) {
     return sock_filter{static_cast<uint16_t>(BPF_JMP | op | BPF_K), yes, no, value};
   };
   const auto answer = [](uint32_t bytes) { return sock_filter{BPF_RET | BPF_K, 0, 0, bytes}; };
+  // clang-format off: a line for each question
   return {
       load(BPF_W, extension(SKF_AD_PKTTYPE)), test(BPF_JEQ, PACKET_OUTGOING, 0, 1), answer(kDrop),
       load(BPF_W, extension(SKF_AD_VLAN_TAG_PRESENT)), test(BPF_JEQ, 0, 1, 0), answer(kTake),
@@ -69,6 +73,7 @@ std::vector<sock_filter> observer_filter() {
       load(BPF_B, 9), test(BPF_JEQ, IPPROTO_TCP, 1, 0), answer(kTake),
       load(BPF_B, 33), {BPF_ALU | BPF_AND | BPF_K, 0, 0, 0x12}, test(BPF_JEQ, 0x02, 0, 1), answer(kTake), answer(kDrop),
   };
+  // clang-format on
 }
 
 Result<UniqueFd> open_packets() {
@@ -77,14 +82,17 @@ Result<UniqueFd> open_packets() {
   if (!fd) return fail_errno("packet socket");
   auto filter = observer_filter();
   const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
-  if (::setsockopt(fd.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) != 0) return fail_errno("SO_ATTACH_FILTER");
+  if (::setsockopt(fd.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) != 0)
+    return fail_errno("SO_ATTACH_FILTER");
   const int on = 1, bytes = 4 << 20;
-  if (::setsockopt(fd.get(), SOL_PACKET, PACKET_AUXDATA, &on, sizeof on) != 0) return fail_errno("PACKET_AUXDATA");
+  if (::setsockopt(fd.get(), SOL_PACKET, PACKET_AUXDATA, &on, sizeof on) != 0)
+    return fail_errno("PACKET_AUXDATA");
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes);
   sockaddr_ll any{};
   any.sll_family = AF_PACKET;
   any.sll_protocol = htons(ETH_P_ALL);
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) return fail_errno("bind of the packet socket");
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0)
+    return fail_errno("bind of the packet socket");
   return fd;
 }
 
@@ -98,7 +106,8 @@ Result<UniqueFd> open_inet(int type, int protocol) {
 Result<UniqueFd> open_echo() {
   GB_TRY(auto fd, open_inet(SOCK_RAW, IPPROTO_ICMP));
   const icmp_filter filter{~(1U << ICMP_ECHOREPLY)};
-  if (::setsockopt(fd.get(), SOL_RAW, ICMP_FILTER, &filter, sizeof filter) != 0) return fail_errno("ICMP_FILTER");
+  if (::setsockopt(fd.get(), SOL_RAW, ICMP_FILTER, &filter, sizeof filter) != 0)
+    return fail_errno("ICMP_FILTER");
   return fd;
 }
 

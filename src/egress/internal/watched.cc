@@ -22,15 +22,20 @@ struct Watched::Impl {
   bool is_cancelled = false;
 };
 
-Watched::Watched(const Executor& executor, UniqueFd fd) : impl_(std::make_shared<Impl>(executor, fd.release())) {}
+Watched::Watched(const Executor& executor, UniqueFd fd)
+    : impl_(std::make_shared<Impl>(executor, fd.release())) {}
 Watched::~Watched() {
   if (impl_) cancel();
 }
 Watched::Watched(Watched&&) noexcept = default;
 Watched& Watched::operator=(Watched&&) noexcept = default;
 
-int Watched::fd() const { return impl_->descriptor.native_handle(); }
-bool Watched::is_cancelled() const { return impl_->is_cancelled; }
+int Watched::fd() const {
+  return impl_->descriptor.native_handle();
+}
+bool Watched::is_cancelled() const {
+  return impl_->is_cancelled;
+}
 
 Awaitable<bool> Watched::readable() {
   const auto impl = impl_;  // outlives the wait whatever happens to this object meanwhile
@@ -57,13 +62,16 @@ void Watched::interrupt() {
 }
 
 void Watched::abort() {
-  // Dissolving the association is the one way to discard the send queue without closing the descriptor (connect(2)).
+  // Dissolving the association is the one way to discard the send queue without closing the
+  // descriptor (connect(2)).
   sockaddr nowhere{};
   nowhere.sa_family = AF_UNSPEC;
   if (::connect(fd(), &nowhere, sizeof nowhere) != 0) ::shutdown(fd(), SHUT_RDWR);
   cancel();
 }
 
-Awaitable<void> yield() { co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable); }
+Awaitable<void> yield() {
+  co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
+}
 
 }  // namespace glovebox::egress

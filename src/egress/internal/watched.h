@@ -8,8 +8,8 @@
 
 namespace glovebox::egress {
 
-// A non-blocking descriptor that coroutines wait for, one reader and one writer at a time. Once cancelled, every wait, also
-// one that is under way, gives false.
+// A non-blocking descriptor that coroutines wait for, one reader and one writer at a time. Once
+// cancelled, every wait, also one that is under way, gives false.
 class Watched {
  public:
   Watched(const Executor& executor, UniqueFd fd);
@@ -23,7 +23,8 @@ class Watched {
   void cancel();
   // Ends the waits that are under way with false; later ones are as before.
   void interrupt();
-  // TCP: drops what is queued to be sent, sends RST, and cancels. Nothing leaves this socket afterwards.
+  // TCP: drops what is queued to be sent, sends RST, and cancels. Nothing leaves this socket
+  // afterwards.
   void abort();
   bool is_cancelled() const;
 
