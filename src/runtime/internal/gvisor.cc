@@ -251,6 +251,7 @@ void GvisorRuntime::disk_usage(const Record& record, Usage* usage) const {
 // What `runsc delete -force` would do after the processes are gone, without starting runsc for it.
 Result<void> GvisorRuntime::remove_engine_state(const Record& record) const {
   orphans_.remove(record.id);
+  orphans_.reap_strays();
   std::string id = engine_id(record.id);
   for (const auto& name : sys::list_directory(state_directory())) {
     if (name.find(id) != std::string::npos)

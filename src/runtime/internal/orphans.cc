@@ -3,11 +3,17 @@
 
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "sys/files.h"
 
 namespace glovebox::runtime {
 namespace {
 
 constexpr auto kInterval = std::chrono::milliseconds(500);
+constexpr char kEngineName[] = "exe\n";  // runsc starts itself as /proc/self/exe
 
 }  // namespace
 
@@ -35,6 +41,7 @@ void OrphanReaper::add(const std::string& id, const sys::ProcessId& engine,
                        std::vector<pid_t> groups) {
   std::lock_guard lock(mutex_);
   entries_[id] = Entry{engine, std::move(groups)};
+  engines_[id] = engine.pid;
   if (thread_.joinable()) return;
   sigset_t all, before;  // signals are for the daemon's own threads
   sigfillset(&all);
@@ -46,6 +53,20 @@ void OrphanReaper::add(const std::string& id, const sys::ProcessId& engine,
 void OrphanReaper::remove(const std::string& id) {
   std::lock_guard lock(mutex_);
   entries_.erase(id);
+  engines_.erase(id);
+}
+
+void OrphanReaper::reap_strays() {
+  std::lock_guard lock(mutex_);
+  for (pid_t pid : sys::children()) {
+    auto process = sys::identify(pid);
+    if (!process || sys::is_alive(*process) || ::getsid(pid) != pid) continue;
+    auto name = sys::read_file("/proc/" + std::to_string(pid) + "/comm");
+    if (!name || *name != kEngineName) continue;
+    bool is_first = std::any_of(engines_.begin(), engines_.end(),
+                                [pid](const auto& engine) { return engine.second == pid; });
+    if (!is_first) ::waitpid(pid, nullptr, WNOHANG);
+  }
 }
 
 // A group's number may be given to somebody else once the group is empty, so an ended engine's

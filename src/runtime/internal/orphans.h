@@ -29,6 +29,9 @@ class OrphanReaper {
   // itself is not reaped.
   void add(const std::string& id, const sys::ProcessId& engine, std::vector<pid_t> groups);
   void remove(const std::string& id);
+  // Zombies of engines that nobody saw while they lived, such as those of a start that failed at
+  // once: children of ours by an engine's name that are no sandbox's first process.
+  void reap_strays();
 
  private:
   struct Entry {
@@ -40,6 +43,7 @@ class OrphanReaper {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::map<std::string, Entry> entries_;
+  std::map<std::string, pid_t> engines_;  // until remove(): somebody will want their status
   std::thread thread_;
   bool stopping_ = false;
 };
