@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "runtime/internal/bundle.h"
-#include "runtime/internal/command.h"
+#include "sys/command.h"
 #include "runtime/internal/launch.h"
 #include "runtime/internal/linux_runtime.h"
 #include "runtime/internal/orphans.h"
@@ -61,7 +61,7 @@ class GvisorRuntime final : public LinuxRuntime {
 
  private:
   std::string runsc() const {
-    return find_program(config().runsc_path.empty() ? "runsc" : config().runsc_path);
+    return sys::find_program(config().runsc_path.empty() ? "runsc" : config().runsc_path);
   }
   std::string state_directory() const { return storage().run_directory() + "/runsc"; }
   std::string log_path(const std::string& directory) const { return directory + "/engine.log"; }
@@ -108,7 +108,7 @@ Result<Rootfs> GvisorRuntime::agent_image() {
   GB_TRYV(sys::make_directories(tree, 0755));
   GB_TRYV(sys::copy_sparse(config().agent_path, tree + "/agent"));
   if (::chmod((tree + "/agent").c_str(), 0755) < 0) return fail_errno(tree);
-  GB_TRYV(run_command({"mkfs.erofs", "--quiet", draft, tree}, 60s));
+  GB_TRYV(sys::run_command({"mkfs.erofs", "--quiet", draft, tree}, 60s));
   GB_TRYV(sys::remove_tree(tree));
   if (::rename(draft.c_str(), image.image_path.c_str()) < 0) return fail_errno(image.image_path);
   return image;
@@ -292,7 +292,7 @@ std::string GvisorRuntime::engine_log(const Record& record) const {
 
 Result<std::string> GvisorRuntime::engine_version() const {
   if (runsc().empty()) return fail(Code::kRuntimeUnavailable, "runsc is not installed");
-  GB_TRY(auto text, run_command({runsc(), "--version"}, 20s));
+  GB_TRY(auto text, sys::run_command({runsc(), "--version"}, 20s));
   auto words = split(text.substr(0, text.find('\n')), ' ');  // "runsc version 0.0~20240729.0"
   std::string version = words.back();
   return "runsc " +

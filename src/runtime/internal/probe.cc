@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "channel/frame.h"
-#include "runtime/internal/command.h"
+#include "sys/command.h"
 #include "runtime/internal/linux_runtime.h"
 #include "sys/files.h"
 #include "sys/process.h"
@@ -176,7 +176,7 @@ Result<Rootfs> make_probe_rootfs(const HostConfig& config) {
   for (const auto& file : kSkeletonFiles) GB_TRYV(sys::put_file(tree + file.path, file.text, 0644));
   if (::chmod((tree + "/tmp").c_str(), 01777) < 0) return fail_errno("chmod /tmp");
   std::string draft = tree + ".erofs";
-  GB_TRYV(run_command({"mkfs.erofs", "--quiet", "-Enoinline_data", draft, tree}, 60s));
+  GB_TRYV(sys::run_command({"mkfs.erofs", "--quiet", "-Enoinline_data", draft, tree}, 60s));
   GB_TRYV(sys::remove_tree(tree));
   if (::rename(draft.c_str(), rootfs.image_path.c_str()) < 0) return fail_errno("rename " + draft);
   return rootfs;

@@ -12,7 +12,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "runtime/internal/command.h"
+#include "sys/command.h"
 #include "sys/files.h"
 #include "sys/loop.h"
 #include "sys/mounts.h"
@@ -116,7 +116,7 @@ Result<std::string> Storage::disk_template(uint64_t bytes, uint64_t inodes) cons
   (void)::unlink(draft.c_str());
   command.insert(command.end(),
                  {draft, std::to_string(std::max<uint64_t>(bytes >> 10, 4096)) + "k"});
-  GB_TRYV(run_command(command, std::chrono::seconds(60)));
+  GB_TRYV(sys::run_command(command, std::chrono::seconds(60)));
   if (::rename(draft.c_str(), path.c_str()) < 0) return fail_errno("rename " + draft);
   return path;
 }

@@ -12,7 +12,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "channel/frame.h"
-#include "runtime/internal/command.h"
+#include "sys/command.h"
 #include "runtime/internal/linux_runtime.h"
 #include "sys/cgroup.h"
 #include "sys/files.h"
@@ -82,9 +82,9 @@ std::string why_not(Tier tier) {
     return enter_private_namespace();
   }();
   if (!entered) return entered.error().message;
-  if (find_program("mkfs.erofs").empty() || find_program("mkfs.ext4").empty())
+  if (sys::find_program("mkfs.erofs").empty() || sys::find_program("mkfs.ext4").empty())
     return "needs mkfs.erofs and mkfs.ext4";
-  if (tier == Tier::kGvisor && find_program("runsc").empty()) return "needs runsc";
+  if (tier == Tier::kGvisor && sys::find_program("runsc").empty()) return "needs runsc";
   if (auto tree = sys::CgroupTree::detect("glovebox"); !tree) return tree.error().message;
   return "";
 }
