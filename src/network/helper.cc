@@ -188,15 +188,14 @@ void Helper::send(const boost::json::object& message) {
 Awaitable<void> Helper::flush() {
   const auto self = shared_from_this();
   is_flushing_ = true;
-  const int generation = generation_;
-  while (!unsent_.empty() && generation == generation_) {
+  while (!unsent_.empty()) {
     const ssize_t sent = ::send(socket_.get(), unsent_.data(), unsent_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent > 0) {
       unsent_.erase(0, static_cast<size_t>(sent));
     } else if (errno == EAGAIN || errno == EINTR) {
       co_await sleep_for(Millis(2));  // it reads slowly: its calls time out before long
     } else {
-      break;
+      unsent_.clear();
     }
   }
   is_flushing_ = false;
