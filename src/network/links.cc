@@ -84,6 +84,11 @@ Result<Link> Links::make() {
       continue;
     }
     if (made) made = configure_inside(*inside, number);
+    if (made) made = inside->wait_running(kInside);
+    if (made) {
+      std::lock_guard lock(wires_->mutex);
+      made = wires_->routes.wait_running(link_name(number));
+    }
     if (made) return Link{number, std::move(netns)};
     release(number);
     return fail(made.error());

@@ -73,7 +73,7 @@ class NetworkImpl : public Network {
   Async<void> set_up_all(Helper& helper, std::function<object(uint32_t, const Member&)> message);
   object egress_config() const;
   object link_message(uint32_t link, const Member& member) const;
-  static object package_message(const Member& member);
+  object package_message(const Member& member) const;
   void take_egress(const object& message);
   void take_registry(const object& message);
   void take_usage(const object& links);
@@ -167,8 +167,9 @@ object NetworkImpl::link_message(uint32_t link, const Member& member) const {
   return {{"op", "link"}, {"address", address_text(link)}, {"sandbox", member.sandbox}, {"policy", policy::to_json(member.policy)}};
 }
 
-object NetworkImpl::package_message(const Member& member) {
-  const auto effective = policy::effective_packages(member.policy);
+object NetworkImpl::package_message(const Member& member) const {
+  const policy::Evaluator evaluator(member.policy, config_.limits);
+  const auto& effective = evaluator.packages();
   if (!effective) return {{"op", "forget"}, {"sandbox", member.sandbox}};
   return {{"op", "sandbox"}, {"sandbox", member.sandbox}, {"policy", policy::to_json(*effective)}};
 }
@@ -195,7 +196,7 @@ Async<void> NetworkImpl::set_up_registry(Helper& helper) {
   boost::json::array hosts;
   for (const auto& host : config_.file_hosts) hosts.emplace_back(host);
   helper.send({{"op", "config"}, {"upstreams", upstreams}, {"cache_bytes", config_.cache_bytes}, {"file_hosts", hosts}});
-  std::function<object(uint32_t, const Member&)> message = [](uint32_t, const Member& m) { return package_message(m); };
+  std::function<object(uint32_t, const Member&)> message = [this](uint32_t, const Member& m) { return package_message(m); };
   co_return co_await set_up_all(helper, std::move(message));
 }
 

@@ -193,6 +193,9 @@ Result<UniqueFd> Router::watch_filter() const {
   GB_TRYV(sys::in_netns(netns_.get(), [&]() -> Result<void> {
     fd = UniqueFd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_NETFILTER));
     if (!fd) return fail_errno("netlink socket");
+    sockaddr_nl address{};
+    address.nl_family = AF_NETLINK;
+    if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return fail_errno("netlink bind");
     const int group = NFNLGRP_NFTABLES;
     if (::setsockopt(fd.get(), SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, &group, sizeof group) != 0) return fail_errno("netlink group");
     return {};

@@ -3,12 +3,16 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/ethtool.h>
 #include <linux/if_link.h>
 #include <linux/rtnetlink.h>
+#include <linux/sockios.h>
 #include <linux/veth.h>
 #include <net/if.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -98,8 +102,8 @@ Result<RouteSocket> RouteSocket::open() {
   return RouteSocket(std::move(fd));
 }
 
-// Sends one request and reads until its acknowledgement; `index`: of the interface that the answer describes.
-Result<void> RouteSocket::talk(std::string_view message, uint32_t* index) {
+// Sends one request and reads until its acknowledgement; `state`: of the interface that the answer describes.
+Result<void> RouteSocket::talk(std::string_view message, State* state) {
   if (::send(fd_.get(), message.data(), message.size(), 0) < 0) return fail_errno("netlink send");
   alignas(nlmsghdr) char buffer[16 << 10];
   while (true) {
@@ -109,8 +113,9 @@ Result<void> RouteSocket::talk(std::string_view message, uint32_t* index) {
     auto left = static_cast<uint32_t>(got);
     for (auto* m = reinterpret_cast<nlmsghdr*>(buffer); NLMSG_OK(m, left); m = NLMSG_NEXT(m, left)) {
       if (m->nlmsg_seq != sequence_) continue;
-      if (m->nlmsg_type == RTM_NEWLINK && index != nullptr) {
-        *index = static_cast<uint32_t>(static_cast<ifinfomsg*>(NLMSG_DATA(m))->ifi_index);
+      if (m->nlmsg_type == RTM_NEWLINK && state != nullptr) {
+        const auto* link = static_cast<ifinfomsg*>(NLMSG_DATA(m));
+        *state = {static_cast<uint32_t>(link->ifi_index), link->ifi_flags};
       }
       if (m->nlmsg_type != NLMSG_ERROR) continue;
       const int error = -static_cast<nlmsgerr*>(NLMSG_DATA(m))->error;
@@ -138,13 +143,33 @@ Result<void> RouteSocket::add_veth(const std::string& name, const std::string& p
   return talk(m.finish(++sequence_));
 }
 
-Result<uint32_t> RouteSocket::index_of(const std::string& name) {
+Result<RouteSocket::State> RouteSocket::state_of(const std::string& name) {
   Message m(RTM_GETLINK, 0, ifinfomsg{});
   m.add(IFLA_IFNAME, name);
-  uint32_t index = 0;
-  GB_TRYV(talk(m.finish(++sequence_), &index));
-  if (index == 0) return fail(Code::kNotFound, "no interface " + name);
-  return index;
+  State state;
+  GB_TRYV(talk(m.finish(++sequence_), &state));
+  if (state.index == 0) return fail(Code::kNotFound, "no interface " + name);
+  return state;
+}
+
+Result<uint32_t> RouteSocket::index_of(const std::string& name) {
+  GB_TRY(const State state, state_of(name));
+  return state.index;
+}
+
+Result<void> RouteSocket::wait_running(const std::string& name) {
+  // Newer kernels settle the link's state when they are asked for it in this way.
+  ethtool_value question{ETHTOOL_GLINK, 0};
+  ifreq request{};
+  name.copy(request.ifr_name, IFNAMSIZ - 1);
+  request.ifr_data = reinterpret_cast<char*>(&question);
+  (void)::ioctl(fd_.get(), SIOCETHTOOL, &request);
+  for (int tries = 0; tries < 5000; ++tries) {
+    GB_TRY(const State state, state_of(name));
+    if ((state.flags & IFF_RUNNING) != 0) return {};
+    ::usleep(200);
+  }
+  return fail(Code::kTimeout, name + " did not start to carry packets");
 }
 
 Result<void> RouteSocket::set_up(uint32_t index) {

@@ -31,12 +31,19 @@ class RouteSocket {
   // kNotFound when there is no such interface.
   Result<uint32_t> index_of(const std::string& name);
   Result<void> set_up(uint32_t index);
+  // Until the interface carries packets: the kernel starts its queue a moment after its peer is up, and drops what comes earlier.
+  // kTimeout after a second.
+  Result<void> wait_running(const std::string& name);
   Result<void> add_address(uint32_t index, uint32_t address, int prefix);  // IPv4, host order
   Result<void> add_default_route(uint32_t index, uint32_t gateway);
 
  private:
   explicit RouteSocket(UniqueFd fd) : fd_(std::move(fd)) {}
-  Result<void> talk(std::string_view message, uint32_t* index = nullptr);
+  struct State {
+    uint32_t index = 0, flags = 0;
+  };
+  Result<State> state_of(const std::string& name);
+  Result<void> talk(std::string_view message, State* state = nullptr);
 
   UniqueFd fd_;
   uint32_t sequence_ = 0;
