@@ -40,7 +40,7 @@ Result<void> Helper::launch() {
   auto descriptors = options_.descriptors;
   descriptors.emplace_back(theirs.get(), kControl);
   // On the loop thread, whose end is the daemon's: the process asks to die with its parent thread.
-  GB_TRY(pid_, sys::start_program(options_.command, descriptors));
+  GB_TRY(pid_, sys::start_program(options_.program, options_.argv, descriptors));
   socket_ = std::move(ours);
   received_.clear();
   unsent_.clear();

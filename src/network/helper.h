@@ -21,7 +21,8 @@ class Helper : public std::enable_shared_from_this<Helper> {
  public:
   struct Options {
     std::string name;  // for logs and metrics: "egress"
-    std::vector<std::string> command;
+    std::string program;
+    std::vector<std::string> argv;
     std::vector<std::pair<int, int>> descriptors;  // more for the process: ours, its number; from 4 on
     // After each start, before anything else is sent: what it needs to know. An error ends this process.
     std::function<Async<void>(Helper&)> set_up;

@@ -14,7 +14,8 @@ using namespace std::chrono_literals;
 Helper::Options speaking() {
   Helper::Options options;
   options.name = "test";
-  options.command = {GLOVEBOX_NETWORK_TEST_PROGRAM, "speak"};
+  options.program = GLOVEBOX_NETWORK_TEST_PROGRAM;
+  options.argv = {"glovebox", "speak"};
   options.ping_every = 100ms;
   options.patience = 500ms;
   options.on_message = [](const boost::json::object&) {};

@@ -144,14 +144,16 @@ void NetworkImpl::start_helpers() {
   const std::string run = config_.directory + "/run";
   Helper::Options egress;
   egress.name = "egress";
-  egress.command = {config_.program, "internal-egress-proxy", run, std::to_string(kEgressUser)};
+  egress.program = config_.program;
+  egress.argv = {"glovebox", "internal-egress-proxy", run, std::to_string(kEgressUser)};
   egress.descriptors = {{router_->netns(), kRouterNamespace}};
   egress.set_up = [this](Helper& helper) { return set_up_egress(helper); };
   egress.on_message = [this](const object& message) { take_egress(message); };
   egress_ = Helper::start(executor_, std::move(egress));
   Helper::Options registry;
   registry.name = "registry";
-  registry.command = {config_.program, "internal-registry-proxy", run, config_.directory + "/packages", std::to_string(kRegistryUser)};
+  registry.program = config_.program;
+  registry.argv = {"glovebox", "internal-registry-proxy", run, config_.directory + "/packages", std::to_string(kRegistryUser)};
   registry.set_up = [this](Helper& helper) { return set_up_registry(helper); };
   registry.on_message = [this](const object& message) { take_registry(message); };
   registry_ = Helper::start(executor_, std::move(registry));

@@ -156,7 +156,7 @@ Result<void> Router::make() {
 Result<void> Router::start_keeper() {
   pid_t pid = 0;
   GB_TRYV(sys::in_netns(netns_.get(), [&]() -> Result<void> {
-    GB_TRY(pid, sys::start_program({program_, kKeeperWord, directory_}, {{netns_.get(), kKeptDescriptor}}));
+    GB_TRY(pid, sys::start_program(program_, {"glovebox", kKeeperWord, directory_}, {{netns_.get(), kKeptDescriptor}}));
     return {};
   }));
   const auto id = sys::identify(pid);

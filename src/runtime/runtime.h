@@ -46,6 +46,7 @@ struct StartSpec {
   Rootfs rootfs;
   Limits limits;
   std::string hostname;
+  int netns_fd = -1;  // the network namespace to be in, configured and up; negative: a new one with loopback only
 };
 
 // What the store keeps so that another daemon process can find the sandbox again. Plain data, JSON

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "channel/json_shape.h"
+#include "policy/egress.h"
 
 namespace glovebox::sandbox::codec {
 namespace json = boost::json;
@@ -198,6 +199,8 @@ std::string encode(const SandboxDocument& d) {
                  {"idle_timeout_ms", i.idle_timeout.count()}, {"limits", limits_to_json(i.limits)},
                  {"env", to_json(i.env)}, {"metadata", to_json(i.metadata)}, {"attributes", to_json(i.attributes)},
                  {"user", i.user}, {"workdir", i.workdir}};
+  if (i.network) o["network"] = policy::to_json(*i.network);
+  if (i.link) o["link"] = *i.link;
   if (!i.idempotency_key.empty()) {
     o["idempotency_key"] = i.idempotency_key;
     o["request_hash"] = i.request_hash;
@@ -241,6 +244,13 @@ Result<SandboxDocument> decode_sandbox(std::string_view text) {
     ended.at = from_unix_millis(at);
     i.ended = ended;
   }
+  if (const auto* network = r.object("network")) {
+    GB_TRY(auto policy, policy::parse_network_policy(boost::json::value(*network)));
+    i.network = std::make_shared<policy::NetworkPolicy>(std::move(policy));
+  }
+  std::optional<int64_t> link;
+  r.number("link", &link);
+  if (link) i.link = static_cast<uint32_t>(*link);
   if (const auto* rec = r.object("record")) {
     Reader reader(*rec, Code::kCorrupt);
     reader.text("directory", &d.record.directory).map("fields", &d.record.fields);

@@ -2,9 +2,14 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
 
 #include "runtime/runtime.h"
+
+namespace glovebox::policy {
+struct NetworkPolicy;
+}
 
 namespace glovebox::sandbox {
 
@@ -42,6 +47,7 @@ struct Config {
   uint64_t output_file_bytes = 128ull << 20;       // output kept of one execution; beyond it is counted and dropped
   size_t kept_executions = 1000;                   // ended executions remembered per sandbox, the newest
 
+  std::shared_ptr<const policy::NetworkPolicy> default_network;  // of sandboxes whose callers say nothing; null: none
   std::optional<runtime::Tier> default_runtime;    // what "auto" means; empty: the strongest usable tier
   Patience patience;
 };

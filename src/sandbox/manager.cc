@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "metrics/metrics.h"
+#include "policy/egress.h"
 #include "sandbox/dial.h"
 #include "sandbox/files.h"
 #include "sandbox/leak_check.h"
@@ -142,6 +143,17 @@ class ManagerImpl : public Manager {
     co_return co_await box->usage();
   }
 
+  Result<NetworkState> network(const Caller& caller, const std::string& id) override {
+    GB_TRY(auto box, find(caller, id));
+    return network_state(*box);
+  }
+  Async<NetworkState> set_network(const Caller& caller, const std::string& id, NetworkPolicyPtr policy) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    GB_CO_TRYV(co_await box->set_network(std::move(policy)));
+    co_return network_state(*box);
+  }
+  Async<LogPage> network_log(const Caller& caller, const std::string& id, NetworkLog log, const std::string& cursor, size_t limit) override;
+
   Async<ExecutionPtr> execute(const Caller& caller, const std::string& id, ExecSpec spec) override {
     GB_CO_TRY(auto box, find(caller, id));
     co_return co_await box->execute(std::move(spec));
@@ -248,6 +260,7 @@ class ManagerImpl : public Manager {
   Box add_box(codec::SandboxDocument document, runtime::Runtime* runtime);
   Result<Box> find_earlier(const Caller& caller, const CreateSpec& spec) const;
   metrics::Registry::Samples count_sandboxes() const;
+  NetworkState network_state(Sandbox& box);
   static void set_gauges(std::function<metrics::Registry::Samples()> sandboxes, std::function<metrics::Registry::Samples()> leaked) {
     auto& page = metrics::registry();
     page.gauge("glovebox_sandboxes", "Sandboxes by state and runtime, ended ones that are remembered included.", std::move(sandboxes));
@@ -339,6 +352,8 @@ Result<codec::SandboxDocument> ManagerImpl::plan(const Caller& caller, const Cre
   i.env = tmpl.config.env;
   for (const auto& [key, value] : spec.env) i.env[key] = value;
   i.metadata = spec.metadata;
+  i.network = spec.network ? spec.network : config_.default_network;
+  if (i.network && parts_.network) GB_TRYV(policy::check_within(*i.network, parts_.network->limits()));
   i.attributes = spec.attributes;
   i.idempotency_key = spec.idempotency_key;
   if (!spec.idempotency_key.empty()) i.request_hash = hash_of(spec.request);
@@ -358,6 +373,7 @@ ManagerImpl::Box ManagerImpl::add_box(codec::SandboxDocument document, runtime::
   Sandbox::Context context;
   context.execution = {parts_.executor, parts_.pool, parts_.store, &config_};
   context.runtime = runtime;
+  context.network = parts_.network;
   context.on_ended = [this](const Sandbox& ended) {
     --live_;
     metrics::registry()
@@ -434,6 +450,32 @@ Async<SandboxService::Created> ManagerImpl::create(const Caller& caller, CreateS
   log::info("sandbox.ready", {{"sandbox", info.id}, {"request", caller.request_id}, {"runtime", tier_name(info.tier)},
                               {"template", info.template_name}, {"ms", info.ready_ms}});
   co_return Created{info, false};
+}
+
+SandboxService::NetworkState ManagerImpl::network_state(Sandbox& box) {
+  NetworkState state;
+  state.policy = box.info().network;
+  state.effective = state.policy && parts_.network ? box.networking().effective(*state.policy) : R"({"egress":"none"})";
+  if (box.info().link) state.address = link_address(*box.info().link);
+  const network::Usage usage = box.networking().usage();
+  state.bytes_in = usage.bytes_in;
+  state.bytes_out = usage.bytes_out;
+  state.open_connections = usage.open_connections;
+  return state;
+}
+
+Async<SandboxService::LogPage> ManagerImpl::network_log(const Caller& caller, const std::string& id, NetworkLog log,
+                                                        const std::string& cursor, size_t limit) {
+  GB_CO_TRY(auto box, find(caller, id));
+  const auto from = cursor.empty() ? std::optional<int64_t>(0) : parse_int(cursor);
+  if (!from || *from < 0) co_return bad_field("cursor", "is not one of ours");
+  const auto kind = log == NetworkLog::kPackages ? network::EventKind::kPackage : network::EventKind::kConnection;
+  GB_CO_TRY(const auto found, co_await box->networking().log(kind).read(static_cast<uint64_t>(*from), limit));
+  LogPage page;
+  for (const auto& entry : found.entries) page.entries.emplace_back(entry.line, std::to_string(entry.cursor));
+  page.next_cursor = std::to_string(found.next);
+  page.lost = found.lost && *from > 0;
+  co_return page;
 }
 
 Result<Page<SandboxInfo>> ManagerImpl::list(const Caller& caller, const ListFilter& filter) {
@@ -552,6 +594,13 @@ Awaitable<void> ManagerImpl::look_for_leaks() {
 }
 
 Awaitable<void> ManagerImpl::recover() {
+  if (parts_.network) {
+    parts_.network->on_event([this](const std::string& id, network::EventKind kind, boost::json::object event) {
+      const auto box = boxes_.find(id);
+      if (box != boxes_.end()) box->second->take_network_event(kind == network::EventKind::kPackage, std::move(event));
+    });
+    spawn(parts_.executor, "network.recover", parts_.network->recover());
+  }
   for (const auto& [id, box] : std::map(boxes_)) {
     if (box->is_live()) spawn(parts_.executor, "sandbox.adopt", box->adopt());
   }

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "image/templates.h"
+#include "network/network.h"
 #include "sandbox/config.h"
 #include "sandbox/service.h"
 #include "store/store.h"
@@ -15,6 +16,7 @@ struct ManagerParts {
   BlockingPool* pool = nullptr;
   store::Store* store = nullptr;
   image::Templates* templates = nullptr;
+  network::Network* network = nullptr;  // null: sandboxes have loopback only
   std::vector<std::unique_ptr<runtime::Runtime>> runtimes;
   std::vector<SandboxService::RuntimeInfo> capabilities;  // what the probes found, strongest first
 };

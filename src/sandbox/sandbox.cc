@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "metrics/metrics.h"
+#include "policy/egress.h"
 
 namespace glovebox::sandbox {
 namespace {
@@ -37,7 +38,17 @@ Sandbox::Lease::~Lease() {
 }
 
 Sandbox::Sandbox(Context context, codec::SandboxDocument document)
-    : context_(std::move(context)), document_(std::move(document)) {}
+    : context_(std::move(context)), document_(std::move(document)) {
+  Networking::Parts parts;
+  parts.network = context_.network;
+  parts.executor = context_.execution.executor;
+  parts.pool = context_.execution.pool;
+  parts.config = context_.execution.config;
+  parts.sandbox = info().id;
+  parts.log_directory = spool_directory(*parts.config, info().id) + "/network";
+  networking_ = std::make_shared<Networking>(std::move(parts));
+  if (is_live() && info().link && info().network) networking_->adopt(*info().link, *info().network);
+}
 
 SandboxInfo Sandbox::snapshot_info() const {
   SandboxInfo info = document_.info;
@@ -90,7 +101,8 @@ Async<void> Sandbox::start_engine(Deadline deadline) {
   auto* runtime = context_.runtime;
   auto& pool = *context_.execution.pool;
   const SandboxInfo& i = document_.info;
-  const runtime::StartSpec spec{i.id, document_.record.directory, document_.rootfs, i.limits, i.id};
+  runtime::StartSpec spec{i.id, document_.record.directory, document_.rootfs, i.limits, i.id};
+  GB_CO_TRY(spec.netns_fd, co_await connect_network());
   document_.record = runtime->plan(spec);
   GB_CO_TRYV(co_await save(document_));  // what start() will make is known before it is made
   auto started = co_await run_blocking(pool, [&]() -> Result<runtime::Started> {
@@ -98,6 +110,7 @@ Async<void> Sandbox::start_engine(Deadline deadline) {
     GB_TRYV(runtime->prepare(spec.rootfs));
     return runtime->start(spec, document_.record, deadline);
   });
+  networking_->release_namespace();  // it lives in the sandbox's processes now
   if (!started) co_return fail(started.error());
   document_.record = std::move(started->record);
   auto death = runtime->death_fd(document_.record);
@@ -111,7 +124,48 @@ Async<void> Sandbox::start_engine(Deadline deadline) {
     co_return fail(Code::kStartFailed, connected.error().message + (death_note ? ". " + death_note->message : ""));
   }
   if (!known.empty()) co_return fail(Code::kAgentProtocol, "the agent of a new sandbox knows executions");
+  if (i.network) GB_CO_TRYV(co_await networking_->write_files(link_, *i.network));
   co_return co_await check_user(deadline);
+}
+
+// A sandbox without a policy has no link: -1.
+Async<int> Sandbox::connect_network() {
+  if (!info().network) co_return -1;
+  if (context_.network == nullptr) co_return fail(Code::kUnavailable, "this host has no networks for sandboxes");
+  GB_CO_TRY(const int netns, co_await networking_->connect(*info().network));
+  document_.info.link = networking_->link();
+  co_return netns;
+}
+
+Async<void> Sandbox::set_network(NetworkPolicyPtr policy) {
+  const auto self = shared_from_this();
+  GB_CO_TRYV(check_ready());
+  GB_CO_TRYV(co_await networking_->set_policy(*policy));
+  GB_CO_TRYV(check_ready());
+  document_.info.network = policy;
+  GB_CO_TRYV(co_await save(document_));
+  GB_CO_TRY(const auto lease, co_await use());
+  co_return co_await networking_->write_files(lease.link(), *policy);
+}
+
+void Sandbox::take_network_event(bool is_package, boost::json::object event) {
+  networking_->take_event(is_package ? network::EventKind::kPackage : network::EventKind::kConnection, std::move(event));
+  if (noting_denials_ || !connected_ || !is_live()) return;
+  noting_denials_ = true;
+  spawn(context_.execution.executor, "sandbox.note_denials", note_denials());
+}
+
+// A flood of denials costs its sandbox a few writes a second. What is frozen made none.
+Awaitable<void> Sandbox::note_denials() {
+  const auto self = shared_from_this();
+  while (!end_wanted_ && !info().frozen && !freezing_) {
+    auto text = networking_->changed_denials();
+    if (!text) break;
+    auto written = co_await put_file(link_, config().patience, std::string(kDenialsPath), std::move(*text));
+    if (!written) log::debug("sandbox.denials_not_noted", {{"sandbox", info().id}, {"message", written.error().message}});
+    co_await sleep_for(Millis(200));
+  }
+  noting_denials_ = false;
 }
 
 Async<void> Sandbox::connect(runtime::ChannelFds fds, Deadline deadline, std::vector<codec::AgentExecution>* known) {
@@ -377,10 +431,12 @@ Awaitable<void> Sandbox::finish(std::string reason, std::string message) {
     co_await sleep_for(pause);
   }
   death_fd_.reset();
+  networking_->release();
   // Who sees that it has ended finds its place free, and finds it ended after a restart, too.
   codec::SandboxDocument over = document_;
   over.info.state = State::kEnded;
   over.info.frozen = false;
+  over.info.link.reset();
   over.info.ended->at = std::chrono::system_clock::now();
   saved = co_await save(over);
   document_ = std::move(over);

@@ -7,6 +7,7 @@
 
 #include "sandbox/codec.h"
 #include "sandbox/execution.h"
+#include "sandbox/networking.h"
 
 namespace glovebox::sandbox {
 
@@ -17,6 +18,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   struct Context {
     ExecutionContext execution;
     runtime::Runtime* runtime = nullptr;
+    network::Network* network = nullptr;
     std::function<void(const Sandbox&)> on_ended;  // once: gives its capacity back
   };
   Sandbox(Context context, codec::SandboxDocument document);
@@ -40,6 +42,11 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Awaitable<void> end(std::string reason, std::string message, Deadline deadline);
 
   Async<void> update(Update update);
+  // Its part in the network; always there, also without a link.
+  Networking& networking() { return *networking_; }
+  Async<void> set_network(NetworkPolicyPtr policy);
+  // An entry of one of its logs; `is_package`: of the package log.
+  void take_network_event(bool is_package, boost::json::object event);
 
   // Permission to talk to the agent: the sandbox is ready, thawed, and counts as active while this lives.
   class Lease {
@@ -75,6 +82,8 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   void prune_executions();
   Async<void> connect(runtime::ChannelFds fds, Deadline deadline, std::vector<codec::AgentExecution>* known);
   Async<void> start_engine(Deadline deadline);
+  Async<int> connect_network();
+  Awaitable<void> note_denials();
   Async<void> become_ready(Clock::time_point began);
   Async<std::vector<codec::AgentExecution>> take_over();
   Async<void> wait_connected();
@@ -95,6 +104,8 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   codec::SandboxDocument document_;
   std::shared_ptr<channel::Link> link_;
   UniqueFd death_fd_;
+  std::shared_ptr<Networking> networking_;
+  bool noting_denials_ = false;
   std::map<std::string, std::shared_ptr<RunningExecution>> executions_;
   std::vector<std::string> execution_order_;  // oldest first
   Notifier changed_;

@@ -14,8 +14,13 @@
 #include "runtime/runtime.h"
 
 // The only door to sandboxes: every dialect and the CLI go through SandboxService with an authenticated Caller. Loop thread only.
+namespace glovebox::policy {
+struct NetworkPolicy;
+}
+
 namespace glovebox::sandbox {
 
+using NetworkPolicyPtr = std::shared_ptr<const policy::NetworkPolicy>;
 using Millis = std::chrono::milliseconds;
 using StringMap = std::map<std::string, std::string>;
 
@@ -50,6 +55,9 @@ struct CreateSpec {
   std::string workdir;  // empty: the user's home
   std::optional<Millis> lifetime;      // 0: none; absent: the operator's default
   Millis idle_timeout{0};              // 0: none
+  // What it may reach; null: what the operator gives everybody, and without that no network at all. With a policy, even one that
+  // allows nothing, it has a link.
+  NetworkPolicyPtr network;
   StringMap attributes;                // a dialect's own facts (region, size, project); kept, never interpreted
   // A caller's name for this call: repeating it gives the sandbox the first call made, as long as that is remembered. Another
   // request under the same name is kConflict. `request` is the request as the dialect got it, to tell the two apart.
@@ -67,6 +75,8 @@ struct SandboxInfo {
   std::optional<WallTime> expires_at;
   Millis idle_timeout{0};
   runtime::Limits limits;
+  NetworkPolicyPtr network;            // null: loopback only
+  std::optional<uint32_t> link;        // while it has one
   StringMap env, metadata, attributes;
   std::string user, workdir;
   bool frozen = false;
@@ -211,6 +221,9 @@ struct WriteOptions {
   bool parents = true, exclusive = false, append = false;
 };
 
+// The address of a sandbox with this link, as the network's other side sees it.
+std::string link_address(uint32_t link);
+
 class SandboxService {
  public:
   virtual ~SandboxService() = default;
@@ -229,6 +242,25 @@ class SandboxService {
   };
   virtual Async<Killed> kill(const Caller& caller, const std::string& id) = 0;
   virtual Async<runtime::Usage> usage(const Caller& caller, const std::string& id) = 0;
+
+  struct NetworkState {
+    NetworkPolicyPtr policy;         // null: none was asked for
+    std::string effective;           // JSON: every rule in force, with the presets' and the operator's
+    std::optional<std::string> address;
+    uint64_t bytes_in = 0, bytes_out = 0, open_connections = 0;
+  };
+  virtual Result<NetworkState> network(const Caller& caller, const std::string& id) = 0;
+  // Live: when it returns, connections that the new policy does not allow are cut. kConflict for a sandbox without a link.
+  virtual Async<NetworkState> set_network(const Caller& caller, const std::string& id, NetworkPolicyPtr policy) = 0;
+  // What the sandbox tried to reach, or to install: JSON objects, oldest first.
+  enum class NetworkLog { kConnections, kPackages };
+  struct LogPage {
+    std::vector<std::pair<std::string, std::string>> entries;  // the entry and the cursor behind it
+    std::string next_cursor;                                   // always: later entries come after it
+    bool lost = false;                                         // the oldest had to go
+  };
+  virtual Async<LogPage> network_log(const Caller& caller, const std::string& id, NetworkLog log, const std::string& cursor,
+                                     size_t limit) = 0;
 
   virtual Async<ExecutionPtr> execute(const Caller& caller, const std::string& id, ExecSpec spec) = 0;
   virtual Async<ExecutionPtr> execution(const Caller& caller, const std::string& id, const std::string& execution) = 0;

@@ -57,11 +57,11 @@ class FileActions {
   posix_spawn_file_actions_t value_;
 };
 
-Result<pid_t> spawn(const std::vector<std::string>& command, const FileActions& actions) {
-  std::string program = find_program(command[0]);
-  if (program.empty()) return fail(Code::kCommandNotFound, command[0] + " is not installed");
+Result<pid_t> spawn(const std::string& path, const std::vector<std::string>& words, const FileActions& actions) {
+  std::string program = find_program(path);
+  if (program.empty()) return fail(Code::kCommandNotFound, path + " is not installed");
   std::vector<char*> argv;
-  for (const auto& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  for (const auto& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   const Attributes attributes;
   pid_t pid = 0;
@@ -96,7 +96,7 @@ std::string find_program(const std::string& name) {
   return "";
 }
 
-Result<pid_t> start_program(const std::vector<std::string>& command,
+Result<pid_t> start_program(const std::string& path, const std::vector<std::string>& argv,
                             const std::vector<std::pair<int, int>>& descriptors) {
   FileActions actions;
   actions.open_null();
@@ -107,7 +107,7 @@ Result<pid_t> start_program(const std::vector<std::string>& command,
     if (!copies.back()) return fail_errno("fcntl(F_DUPFD_CLOEXEC)");
     actions.use(copies.back().get(), number);
   }
-  return spawn(command, actions);
+  return spawn(path, argv, actions);
 }
 
 Result<std::string> run_command(const std::vector<std::string>& command,
@@ -118,7 +118,7 @@ Result<std::string> run_command(const std::vector<std::string>& command,
   actions.use(given.get(), 0);
   actions.use(output.get(), 1);
   actions.use(output.get(), 2);
-  GB_TRY(pid_t pid, spawn(command, actions));
+  GB_TRY(pid_t pid, spawn(command[0], command, actions));
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   bool ended = wait_readable(pidfd.get(), patience);
   if (!ended) ::kill(pid, SIGKILL);

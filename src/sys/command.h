@@ -21,10 +21,10 @@ Result<std::string> run_command(const std::vector<std::string>& command,
 // when it is not there.
 std::string find_program(const std::string& name);
 
-// Starts a program that goes on: a child with default signals and an empty standard input, which
+// Starts the program at `path`, which goes on: a child with default signals and an empty standard input, which
 // has of our descriptors only standard output, standard error and those of `descriptors`
 // (ours, its number; numbers from 3 on). It is in the namespaces of the calling thread.
-Result<pid_t> start_program(const std::vector<std::string>& command,
+Result<pid_t> start_program(const std::string& path, const std::vector<std::string>& argv,
                             const std::vector<std::pair<int, int>>& descriptors);
 
 }  // namespace glovebox::sys

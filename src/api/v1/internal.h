@@ -15,6 +15,7 @@ constexpr size_t kPieceBytes = 256 << 10;
 void add_sandbox_routes(http::Router& router, const Parts& parts);
 void add_execution_routes(http::Router& router, const Parts& parts);
 void add_file_routes(http::Router& router, const Parts& parts);
+void add_network_routes(http::Router& router, const Parts& parts);
 void add_other_routes(http::Router& router, const Parts& parts);
 
 // The request's body as a JSON object; none at all reads as {} when it may.

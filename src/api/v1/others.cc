@@ -130,6 +130,7 @@ void add_routes(http::Router& router, const Parts& parts) {
   add_sandbox_routes(router, parts);
   add_execution_routes(router, parts);
   add_file_routes(router, parts);
+  add_network_routes(router, parts);
   add_other_routes(router, parts);
 }
 

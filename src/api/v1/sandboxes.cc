@@ -3,6 +3,7 @@
 
 #include "api/v1/internal.h"
 #include "api/v1/views.h"
+#include "policy/egress.h"
 
 namespace glovebox::api::v1 {
 namespace bj = boost::json;
@@ -57,9 +58,10 @@ Result<sandbox::CreateSpec> read_create(const bj::value& body) {
   if (lifetime) spec.lifetime = Millis(*lifetime);
   GB_TRY(const auto idle, r.integer("idle_timeout_ms", 0, kYearMs).or_default(0));
   spec.idle_timeout = Millis(idle);
-  GB_TRY(auto network, r.object("network"));
-  GB_TRYV(network.one_of("egress", {"none"}).optional());
-  GB_TRYV(network.done());
+  if (const bj::value* network = r.any("network"); network && !network->is_null()) {
+    GB_TRY(auto policy, policy::parse_network_policy(*network));
+    spec.network = std::make_shared<policy::NetworkPolicy>(std::move(policy));
+  }
   GB_TRYV(r.done());
   return spec;
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "policy/egress.h"
 
 namespace glovebox::api::v1 {
 namespace bj = boost::json;
@@ -61,6 +62,14 @@ void put_bytes(bj::object& object, std::string_view name, std::string_view bytes
 
 bj::value page_cursor(const std::string& cursor) { return cursor.empty() ? bj::value(nullptr) : bj::value(cursor); }
 
+namespace {
+bj::object network_view(const sandbox::SandboxInfo& i) {
+  bj::object out{{"egress", policy::egress_name(i.network ? i.network->egress : policy::Egress::kNone)}, {"link", i.link.has_value()}};
+  out["address"] = i.link ? bj::value(sandbox::link_address(*i.link)) : bj::value(nullptr);
+  return out;
+}
+}  // namespace
+
 bj::object view(const sandbox::SandboxInfo& i) {
   bj::array env_keys;
   for (const auto& [key, value] : i.env) env_keys.emplace_back(key);
@@ -80,7 +89,7 @@ bj::object view(const sandbox::SandboxInfo& i) {
           {"workdir", i.workdir},
           {"env_keys", std::move(env_keys)},
           {"metadata", strings(i.metadata)},
-          {"network", {{"egress", "none"}}},
+          {"network", network_view(i)},
           {"frozen", i.frozen},
           {"running_executions", i.running_executions},
           {"ended", std::move(ended)}};

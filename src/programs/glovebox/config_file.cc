@@ -3,6 +3,11 @@
 
 #include <functional>
 #include <map>
+#include <sstream>
+
+#include "base/text.h"
+#include "http/json.h"
+#include "policy/egress.h"
 
 // The packaged library is built with exceptions; this file wants the other form, so it compiles its own.
 #define TOML_EXCEPTIONS 0
@@ -124,6 +129,77 @@ Result<void> check(const std::string& path, const api::preview::Settings& p) {
   return {};
 }
 
+bool is_web_url(const std::string& text) { return text.starts_with("https://") || text.starts_with("http://"); }
+
+// Where "address:port" or "[address]:port" is wanted; the port may be left out.
+std::string with_port(const std::string& text) {
+  if (const auto address = policy::parse_address(text)) return address->is_v6 ? "[" + text + "]:53" : text + ":53";
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return "";
+  std::string host = text.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const auto port = parse_int(std::string_view(text).substr(colon + 1));
+  return policy::parse_address(host) && port && *port >= 1 && *port <= 65535 ? text : "";
+}
+
+Setter web_url(std::map<std::string, std::string>* upstreams, const std::string& name) {
+  return [=](const toml::node& node) -> std::string { return text(&(*upstreams)[name], is_web_url, "an http or https URL")(node); };
+}
+
+Setter strings(std::vector<std::string>* field, std::function<std::string(const std::string&)> accept, std::string what) {
+  return [=](const toml::node& node) -> std::string {
+    const toml::array* items = node.as_array();
+    if (items == nullptr) return "must be an array of " + what;
+    field->clear();
+    for (const toml::node& item : *items) {
+      const auto value = item.value_exact<std::string>();
+      field->push_back(value ? accept(*value) : "");
+      if (field->back().empty()) return "must be an array of " + what;
+    }
+    return {};
+  };
+}
+
+// A part of the operator's policy, in the form that the API has for policies.
+Setter policy_part(boost::json::object* all, const std::string& name) {
+  return [=](const toml::node& node) -> std::string {
+    std::ostringstream written;
+    node.visit([&](const auto& n) { written << toml::json_formatter{n}; });
+    auto value = json::parse(written.str());
+    if (!value) return value.error().message;
+    boost::json::object candidate = *all;
+    candidate[name] = std::move(*value);
+    auto parsed = policy::parse_operator(candidate, "network");
+    if (!parsed) return parsed.error().message;
+    *all = std::move(candidate);
+    return {};
+  };
+}
+
+Setter default_policy(std::shared_ptr<const policy::NetworkPolicy>* field) {
+  return [=](const toml::node& node) -> std::string {
+    std::ostringstream written;
+    if (!node.is_table()) return "must be a table";
+    written << toml::json_formatter{*node.as_table()};
+    auto value = json::parse(written.str());
+    auto parsed = value ? policy::parse_network_policy(*value, "network.default") : Result<policy::NetworkPolicy>(fail(value.error()));
+    if (!parsed) return parsed.error().message;
+    *field = std::make_shared<policy::NetworkPolicy>(std::move(*parsed));
+    return {};
+  };
+}
+
+void add_network(std::map<std::string, Setter>* keys, sandbox::Config* c, network::Config* n, boost::json::object* limits) {
+  (*keys)["network.enabled"] = boolean(&n->is_enabled);
+  (*keys)["network.resolvers"] = strings(&n->resolvers, with_port, "addresses, with or without a port");
+  (*keys)["network.ready_links"] = integer(0, 256, [n](int64_t v) { n->ready_links = static_cast<size_t>(v); });
+  for (const char* name : {"max_egress", "deny", "internal", "max_limits"}) (*keys)[std::string("network.") + name] = policy_part(limits, name);
+  (*keys)["network.default"] = default_policy(&c->default_network);
+  for (const char* name : {"pypi", "npm", "debian", "debian_security"}) (*keys)[std::string("registry.") + name] = web_url(&n->upstreams, name);
+  (*keys)["registry.file_hosts"] = strings(&n->file_hosts, policy::normal_host, "host names");
+  (*keys)["registry.cache_mb"] = integer(1, 1LL << 24, [n](int64_t v) { n->cache_bytes = static_cast<uint64_t>(v) << 20; });
+}
+
 std::string place(const std::string& path, const toml::source_region& source) {
   return path + ":" + std::to_string(source.begin.line) + ":" + std::to_string(source.begin.column);
 }
@@ -146,14 +222,18 @@ Result<void> apply(const std::string& path, const std::string& prefix, const tom
 
 }  // namespace
 
-Result<void> read_config_file(const std::string& path, sandbox::Config* config, api::preview::Settings* preview) {
+Result<void> read_config_file(const std::string& path, sandbox::Config* config, api::preview::Settings* preview,
+                              network::Config* network) {
   const toml::parse_result parsed = toml::parse_file(path);
   if (!parsed) {
     return fail(Code::kInvalidArgument, place(path, parsed.error().source()) + ": " + std::string(parsed.error().description()));
   }
   auto keys = known_keys(config);
   add_preview(&keys, preview);
+  boost::json::object limits;
+  add_network(&keys, config, network, &limits);
   GB_TRYV(apply(path, "", parsed.table(), keys));
+  GB_TRY(network->limits, policy::parse_operator(limits, "network"));
   return check(path, *preview);
 }
 

@@ -5,12 +5,13 @@
 
 #include "api/preview/settings.h"
 #include "base/result.h"
+#include "network/network.h"
 #include "sandbox/config.h"
 
 namespace glovebox {
 
-// Reads the operator's TOML file over `config` and `preview`. Unknown keys, wrong types and values out of range are kInvalidArgument with
-// file, line and column. docs/reference/config.md lists the keys.
-Result<void> read_config_file(const std::string& path, sandbox::Config* config, api::preview::Settings* preview);
+// Reads the operator's TOML file over `config`, `preview` and `network`. Unknown keys, wrong types and values out of range are
+// kInvalidArgument with file, line and column. docs/reference/config.md lists the keys.
+Result<void> read_config_file(const std::string& path, sandbox::Config* config, api::preview::Settings* preview, network::Config* network);
 
 }  // namespace glovebox

@@ -63,7 +63,8 @@ Result<void> make_directories(const std::string& data_dir) {
   return {};
 }
 
-Result<sandbox::Config> read_config(const DaemonOptions& options, const std::string& data_dir, api::preview::Settings* preview) {
+Result<sandbox::Config> read_config(const DaemonOptions& options, const std::string& data_dir, api::preview::Settings* preview,
+                                    network::Config* network) {
   sandbox::Config config;
   config.data_dir = data_dir;
   // More CPUs than the host has cannot be given.
@@ -71,7 +72,7 @@ Result<sandbox::Config> read_config(const DaemonOptions& options, const std::str
   config.default_limits.cpus = std::min(config.default_limits.cpus, config.max_limits.cpus);
   const std::string standard = data_dir + "/config.toml";
   const std::string path = !options.config_file.empty() ? options.config_file : std::filesystem::exists(standard) ? standard : "";
-  if (!path.empty()) GB_TRYV(read_config_file(path, &config, preview));
+  if (!path.empty()) GB_TRYV(read_config_file(path, &config, preview, network));
   if (!options.default_runtime.empty() && options.default_runtime != "auto") {
     config.default_runtime = runtime::tier_from_name(options.default_runtime);
     if (!config.default_runtime) return fail(Code::kInvalidArgument, "--default-runtime: no tier is named " + options.default_runtime);
@@ -135,6 +136,7 @@ class Daemon {
   const DaemonOptions& options_;
   sandbox::Config config_;
   api::preview::Settings preview_settings_;
+  network::Config network_config_;
   UniqueFd lock_, signals_;
   std::unique_ptr<store::Store> store_;
   std::unique_ptr<tenant::Keys> keys_;
@@ -142,6 +144,7 @@ class Daemon {
   boost::asio::io_context loop_{1};
   // Last of what coroutines use, so that its threads end before what they touch.
   runtime::HostConfig host_;
+  std::unique_ptr<network::Network> network_;
   std::unique_ptr<sandbox::Manager> manager_;
   std::unique_ptr<BlockingPool> pool_;
   api::v1::Parts parts_;
@@ -156,7 +159,7 @@ Result<void> Daemon::start() {
   const std::string data_dir = std::filesystem::absolute(options_.data_dir, ec).lexically_normal().string();
   GB_TRYV(make_directories(data_dir));
   GB_TRY(lock_, lock_data_dir(data_dir));
-  GB_TRY(config_, read_config(options_, data_dir, &preview_settings_));
+  GB_TRY(config_, read_config(options_, data_dir, &preview_settings_, &network_config_));
   sigset_t wanted;
   ::sigemptyset(&wanted);
   for (const int signal : {SIGTERM, SIGINT}) ::sigaddset(&wanted, signal);
@@ -180,7 +183,11 @@ Result<void> Daemon::start_store() {
 Result<void> Daemon::start_manager() {
   GB_TRY(host_, prepare_host(config_.data_dir, options_.runsc));
   pool_ = std::make_unique<BlockingPool>(kBlockingThreads);
+  network_config_.directory = config_.data_dir + "/network";
+  network_config_.program = "/proc/self/exe";
+  network_ = network::Network::create(network_config_, loop_.get_executor(), pool_.get());
   sandbox::ManagerParts parts;
+  parts.network = network_.get();
   parts.executor = loop_.get_executor();
   parts.pool = pool_.get();
   parts.store = store_.get();
@@ -278,6 +285,7 @@ Awaitable<void> Daemon::stop() {
   spawn(loop_.get_executor(), "daemon.cut_previews", cut_previews(*previews_));
   if (preview_server_) co_await preview_server_->stop(deadline);
   co_await server_->stop(deadline);
+  co_await network_->stop();
   std::error_code ec;
   std::filesystem::remove(config_.data_dir + "/daemon.json", ec);
   loop_.stop();

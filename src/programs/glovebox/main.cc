@@ -9,6 +9,7 @@
 #include "programs/glovebox/command_line.h"
 #include "programs/glovebox/daemon.h"
 #include "programs/glovebox/exit_codes.h"
+#include "programs/glovebox/network_process.h"
 #include "programs/glovebox/report.h"
 
 namespace {
@@ -31,6 +32,9 @@ int up(const glovebox::cli::Settings& settings, const glovebox::cli::UpOptions& 
 int main(int argc, char** argv) {
   if (const auto status = glovebox::image::run_helper(argc, argv)) return *status;
   if (argc == 2 && std::string_view(argv[1]) == "internal-routes") return glovebox::print_routes();
+  if (argc > 1) {
+    if (const auto status = glovebox::run_network_process({argv + 1, argv + argc})) return *status;
+  }
   std::signal(SIGPIPE, SIG_IGN);  // NOLINT(bugprone-signal-handler)
   try {
     const std::vector<std::string> arguments(argv + 1, argv + argc);

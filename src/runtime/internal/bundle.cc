@@ -71,11 +71,13 @@ std::string mounts_section(const StartSpec& spec, const BundlePaths& paths) {
 }  // namespace
 
 std::string bundle_config(const StartSpec& spec, const BundlePaths& paths) {
+  // The engine is started in the namespace that it is to use.
+  const std::string network = spec.netns_fd < 0 ? R"({"type":"network"})" : R"({"type":"network","path":"/proc/self/ns/net"})";
   return R"({"ociVersion":"1.0.2",)" + process_section(spec) + R"(,"root":{"path":)" +
          quoted(paths.rootfs) + R"(,"readonly":false},"hostname":)" +
          quoted(spec.hostname.empty() ? spec.id : spec.hostname) + "," +
          mounts_section(spec, paths) +
-         R"(,"linux":{"namespaces":[{"type":"pid"},{"type":"network"},{"type":"ipc"},{"type":"uts"},{"type":"mount"}]}})";
+         R"(,"linux":{"namespaces":[{"type":"pid"},)" + network + R"(,{"type":"ipc"},{"type":"uts"},{"type":"mount"}]}})";
 }
 
 }  // namespace glovebox::runtime

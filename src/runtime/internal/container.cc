@@ -106,9 +106,9 @@ Result<int> ContainerRuntime::agent() {
 }
 
 Result<void> ContainerRuntime::spawn(Launch& launch, ContainerPlan* plan) const {
-  constexpr int kNamespaces =
-      CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
-  GB_TRY(auto child, sys::spawn_sharing_memory(kNamespaces, container_child, plan));
+  const int namespaces = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
+                         (plan->netns_fd < 0 ? CLONE_NEWNET : 0);
+  GB_TRY(auto child, sys::spawn_sharing_memory(namespaces, container_child, plan));
   if (plan->error != 0) {
     ::waitpid(child.pid, nullptr, 0);
     return fail_errno(std::string("container: ") + step_name(plan->step), plan->error);
@@ -146,6 +146,7 @@ Result<void> ContainerRuntime::launch(Launch& launch) {
   plan.user_namespace_fd = user_namespace.get();
   plan.stdin_fd = launch.to_agent.inner.get();
   plan.stdout_fd = launch.from_agent.inner.get();
+  plan.netns_fd = launch.spec.netns_fd;
   plan.open_files = launch.spec.limits.open_files;
   plan.calls = program(filter->calls);
   plan.arguments = program(filter->arguments);

@@ -85,7 +85,7 @@ bool mount_root(ContainerPlan& plan) {
 
 // Through the host's /proc, which shows the network namespace of the reader.
 bool set_up_network(ContainerPlan& plan) {
-  plan.enter(LaunchStep::kNetwork);
+  if (!internal::enter_network(plan)) return false;
   auto fd = static_cast<int>(raw::call(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (fd < 0) return false;
   ifreq request{};

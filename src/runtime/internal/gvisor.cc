@@ -123,7 +123,7 @@ Result<void> GvisorRuntime::write_bundle(const StartSpec& spec) const {
 std::vector<std::string> GvisorRuntime::command(const StartSpec& spec) const {
   return {runsc(),
           "--root=" + state_directory(),
-          "--network=none",
+          spec.netns_fd < 0 ? "--network=none" : "--network=sandbox",
           "--ignore-cgroups",
           "--platform=systrap",
           "--overlay2=all:dir=" + storage().stage() + "/d",
@@ -221,6 +221,7 @@ Result<void> GvisorRuntime::launch(Launch& launch) {
   plan.stdin_fd = launch.to_agent.inner.get();
   plan.stdout_fd = launch.from_agent.inner.get();
   plan.stderr_fd = error_log.get();
+  plan.netns_fd = spec.netns_fd;
   plan.open_files = kEngineOpenFiles;
   plan.meminfo = meminfo.c_str();
   plan.argv = argv.data();

@@ -26,6 +26,11 @@ bool enter_cgroup(LaunchCommon& plan) {
   return true;
 }
 
+bool enter_network(LaunchCommon& plan) {
+  plan.enter(LaunchStep::kNetwork);
+  return plan.netns_fd < 0 || raw::call(SYS_setns, plan.netns_fd, CLONE_NEWNET) == 0;
+}
+
 bool stage_mounts(LaunchCommon& plan) {
   plan.enter(LaunchStep::kStage);
   if (!raw::mount("glovebox", plan.stage, "tmpfs", raw::kNoSuid | raw::kNoDev,
@@ -61,6 +66,10 @@ int engine_child(void* argument) {
     if (!raw::make_dir("a", 0755) || !raw::attach(plan.agent_mount_fd, "a")) return false;
     plan.enter(LaunchStep::kProc);  // the engine takes the guest's memory size from here
     if (!raw::write_text("meminfo", plan.meminfo, 0444) || !raw::bind("meminfo", "/proc/meminfo"))
+      return false;
+    // runsc takes a namespace that has all of /proc/sys/net for the host's own and refuses it; newer kernels show it everywhere.
+    if (!internal::enter_network(plan)) return false;
+    if (plan.netns_fd >= 0 && !raw::mount("glovebox", "/proc/sys/net", "tmpfs", raw::kReadOnly | raw::kNoSuid | raw::kNoDev | raw::kNoExec, "size=4k"))
       return false;
     raw::call(SYS_chdir, "/");
     raw::call(SYS_setsid);

@@ -47,6 +47,7 @@ struct LaunchCommon {
   int disk_fd = -1;
   int stdin_fd = -1;
   int stdout_fd = -1;
+  int netns_fd = -1;  // negative: none to be entered
   uint64_t open_files = 0;
 
   LaunchStep step = LaunchStep::kNone;  // out: where it failed
@@ -71,6 +72,7 @@ struct StaticFile {
 namespace internal {
 // From here on the child dies with the daemon, until exec.
 bool enter_cgroup(LaunchCommon& plan);
+bool enter_network(LaunchCommon& plan);
 // A small tmpfs over the stage with the root file system at "l" the disk at "d" and an empty "t"
 // for anybody's files; it becomes the working directory.
 bool stage_mounts(LaunchCommon& plan);
