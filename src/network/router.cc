@@ -124,7 +124,7 @@ Result<Router> Router::open(const std::string& directory, const std::string& pro
   Router router;
   router.directory_ = directory;
   router.program_ = program;
-  GB_TRYV(sys::make_directories(directory, 0700));
+  GB_TRYV(sys::make_directories(directory, 0711));  // the registry proxy goes through to its cache
   const bool adopted = router.adopt().has_value();
   end_strays(directory, adopted ? router.keeper_ : sys::ProcessId{});
   if (!adopted) GB_TRYV(router.make());
