@@ -27,6 +27,8 @@ constexpr Millis kLookAtHost{30'000};
 constexpr Millis kLookAtFilter{10'000};
 constexpr int kRouterNamespace = 4;
 
+std::string address_text(uint32_t link) { return policy::address_v4(sandbox_address(link)).text(); }
+
 struct Member {
   std::string sandbox;
   policy::NetworkPolicy policy;
@@ -43,8 +45,10 @@ class NetworkImpl : public Network {
 
   void on_event(OnEvent callback) override { on_event_ = std::move(callback); }
   Async<Link> acquire() override;
-  void adopt(uint32_t link, const std::string& sandbox, const policy::NetworkPolicy& policy) override {
-    members_[link] = {sandbox, policy, true, {}};
+  void on_usage(OnUsage callback) override { on_usage_ = std::move(callback); }
+  void adopt(uint32_t link, const std::string& sandbox, const policy::NetworkPolicy& policy, const Usage& used) override {
+    members_[link] = {sandbox, policy, true, used};
+    by_address_[address_text(link)] = link;
   }
   Async<void> set_policy(uint32_t link, const std::string& sandbox, const policy::NetworkPolicy& policy) override;
   void release(uint32_t link) override;
@@ -87,6 +91,7 @@ class NetworkImpl : public Network {
   Executor executor_;
   BlockingPool* pool_;
   OnEvent on_event_;
+  OnUsage on_usage_;
   std::optional<Router> router_;
   std::unique_ptr<Links> links_;
   UniqueFd filter_events_;
@@ -97,8 +102,6 @@ class NetworkImpl : public Network {
   std::string problem_;
   Notifier changed_;
 };
-
-std::string address_text(uint32_t link) { return policy::address_v4(sandbox_address(link)).text(); }
 
 Async<void> NetworkImpl::ensure() {
   if (!config_.is_enabled) co_return fail(Code::kUnavailable, "networks of sandboxes are switched off here (setting network.enabled)");
@@ -166,7 +169,9 @@ object NetworkImpl::egress_config() const {
 }
 
 object NetworkImpl::link_message(uint32_t link, const Member& member) const {
-  return {{"op", "link"}, {"address", address_text(link)}, {"sandbox", member.sandbox}, {"policy", policy::to_json(member.policy)}};
+  // A new proxy goes on counting where the last one was.
+  return {{"op", "link"}, {"address", address_text(link)}, {"sandbox", member.sandbox}, {"policy", policy::to_json(member.policy)},
+          {"bytes_in", member.usage.bytes_in}, {"bytes_out", member.usage.bytes_out}};
 }
 
 object NetworkImpl::package_message(const Member& member) const {
@@ -263,9 +268,9 @@ void NetworkImpl::take_egress(const object& message) {
     if (links && links->is_object()) take_usage(links->get_object());
     return;
   }
-  const auto* event = message.if_contains("event");
-  if (*op != "event" || !event || !event->is_object()) return;
-  const object& e = event->get_object();
+  if (*op != "event") return;
+  object e = message;
+  e.erase("op");
   const auto* sandbox = e.if_contains("sandbox");
   const auto* verdict = e.if_contains("verdict");
   if (!sandbox || !sandbox->is_string()) return;
@@ -274,7 +279,7 @@ void NetworkImpl::take_egress(const object& message) {
         .counter("glovebox_egress_attempts_total", "Entries of the connection logs, by verdict.", {{"verdict", std::string(verdict->get_string())}})
         .add();
   }
-  if (on_event_) on_event_(std::string(sandbox->get_string()), EventKind::kConnection, e);
+  if (on_event_) on_event_(std::string(sandbox->get_string()), EventKind::kConnection, std::move(e));
 }
 
 void NetworkImpl::take_registry(const object& message) {
@@ -293,7 +298,9 @@ void NetworkImpl::take_usage(const object& links) {
     const auto link = by_address_.find(std::string(address));
     if (link == by_address_.end() || !value.is_object()) continue;
     const object& counts = value.get_object();
-    members_[link->second].usage = {number(counts, "in"), number(counts, "out"), number(counts, "open")};
+    Member& member = members_[link->second];
+    member.usage = {number(counts, "in"), number(counts, "out"), number(counts, "open")};
+    if (on_usage_ && !member.sandbox.empty()) on_usage_(member.sandbox, member.usage);
   }
 }
 

@@ -35,17 +35,20 @@ struct Usage {
 // What the proxies report about a sandbox: an entry of the connection log or of the package log, as it is shown.
 enum class EventKind { kConnection, kPackage };
 using OnEvent = std::function<void(const std::string& sandbox, EventKind kind, boost::json::object event)>;
+// Each second while something passes: totals over the sandbox's life.
+using OnUsage = std::function<void(const std::string& sandbox, const Usage& usage)>;
 
 class Network {
  public:
   static std::unique_ptr<Network> create(Config config, Executor executor, BlockingPool* pool);
   virtual ~Network() = default;
   virtual void on_event(OnEvent callback) = 0;
+  virtual void on_usage(OnUsage callback) = 0;
 
   // A link for a sandbox that is about to start. kUnavailable, with what to do, when networks do not work on this host.
   virtual Async<Link> acquire() = 0;
-  // Takes over the link of a sandbox that an earlier daemon started, with its policy. Before any acquire().
-  virtual void adopt(uint32_t link, const std::string& sandbox, const policy::NetworkPolicy& policy) = 0;
+  // Takes over the link of a sandbox that an earlier daemon started, with its policy and what it has used. Before any acquire().
+  virtual void adopt(uint32_t link, const std::string& sandbox, const policy::NetworkPolicy& policy, const Usage& used) = 0;
   // From its return on the policy holds: connections that it does not allow are cut. Until the first one nothing passes.
   virtual Async<void> set_policy(uint32_t link, const std::string& sandbox, const policy::NetworkPolicy& policy) = 0;
   // The sandbox is gone.

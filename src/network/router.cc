@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -124,7 +125,9 @@ Result<Router> Router::open(const std::string& directory, const std::string& pro
   Router router;
   router.directory_ = directory;
   router.program_ = program;
-  GB_TRYV(sys::make_directories(directory, 0711));  // the registry proxy goes through to its cache
+  GB_TRYV(sys::make_directories(directory, 0711));
+  // The registry proxy goes through to its cache.
+  if (::chmod(directory.c_str(), 0711) != 0) return fail_errno(directory);
   const bool adopted = router.adopt().has_value();
   end_strays(directory, adopted ? router.keeper_ : sys::ProcessId{});
   if (!adopted) GB_TRYV(router.make());

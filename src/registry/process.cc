@@ -112,6 +112,7 @@ Awaitable<void> Process::serve(Control& control) {
 
 Result<void> Process::apply(const boost::json::object& operation) {
   const auto* op = operation.if_contains("op");
+  if (op && *op == "ping") return {};
   if (op && *op == "config") {
     GB_TRY(const auto settings, parse_settings(operation));
     return proxy_->configure(settings);

@@ -201,6 +201,10 @@ std::string encode(const SandboxDocument& d) {
                  {"user", i.user}, {"workdir", i.workdir}};
   if (i.network) o["network"] = policy::to_json(*i.network);
   if (i.link) o["link"] = *i.link;
+  if (i.network_in + i.network_out > 0) {
+    o["network_in"] = i.network_in;
+    o["network_out"] = i.network_out;
+  }
   if (!i.idempotency_key.empty()) {
     o["idempotency_key"] = i.idempotency_key;
     o["request_hash"] = i.request_hash;
@@ -249,7 +253,7 @@ Result<SandboxDocument> decode_sandbox(std::string_view text) {
     i.network = std::make_shared<policy::NetworkPolicy>(std::move(policy));
   }
   std::optional<int64_t> link;
-  r.number("link", &link);
+  r.number("link", &link).number("network_in", &i.network_in).number("network_out", &i.network_out);
   if (link) i.link = static_cast<uint32_t>(*link);
   if (const auto* rec = r.object("record")) {
     Reader reader(*rec, Code::kCorrupt);

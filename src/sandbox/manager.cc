@@ -457,10 +457,9 @@ SandboxService::NetworkState ManagerImpl::network_state(Sandbox& box) {
   state.policy = box.info().network;
   state.effective = state.policy && parts_.network ? box.networking().effective(*state.policy) : R"({"egress":"none"})";
   if (box.info().link) state.address = link_address(*box.info().link);
-  const network::Usage usage = box.networking().usage();
-  state.bytes_in = usage.bytes_in;
-  state.bytes_out = usage.bytes_out;
-  state.open_connections = usage.open_connections;
+  state.bytes_in = box.info().network_in;
+  state.bytes_out = box.info().network_out;
+  state.open_connections = box.networking().usage().open_connections;
   return state;
 }
 
@@ -598,6 +597,10 @@ Awaitable<void> ManagerImpl::recover() {
     parts_.network->on_event([this](const std::string& id, network::EventKind kind, boost::json::object event) {
       const auto box = boxes_.find(id);
       if (box != boxes_.end()) box->second->take_network_event(kind == network::EventKind::kPackage, std::move(event));
+    });
+    parts_.network->on_usage([this](const std::string& id, const network::Usage& usage) {
+      const auto box = boxes_.find(id);
+      if (box != boxes_.end()) box->second->take_network_usage(usage);
     });
     spawn(parts_.executor, "network.recover", parts_.network->recover());
   }

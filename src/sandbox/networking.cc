@@ -62,9 +62,9 @@ Async<int> Networking::connect(const policy::NetworkPolicy& policy) {
   co_return held_.get();
 }
 
-void Networking::adopt(uint32_t number, const policy::NetworkPolicy& policy) {
+void Networking::adopt(uint32_t number, const policy::NetworkPolicy& policy, const network::Usage& used) {
   number_ = number;
-  parts_.network->adopt(number, parts_.sandbox, policy);
+  parts_.network->adopt(number, parts_.sandbox, policy, used);
 }
 
 Async<void> Networking::set_policy(const policy::NetworkPolicy& policy) {

@@ -34,7 +34,7 @@ class Networking : public std::enable_shared_from_this<Networking> {
   Async<int> connect(const policy::NetworkPolicy& policy);
   void release_namespace() { held_.reset(); }
   // The link of a sandbox that an earlier daemon started.
-  void adopt(uint32_t number, const policy::NetworkPolicy& policy);
+  void adopt(uint32_t number, const policy::NetworkPolicy& policy, const network::Usage& used);
   Async<void> set_policy(const policy::NetworkPolicy& policy);
   void release();
   std::optional<uint32_t> link() const { return number_; }

@@ -18,6 +18,7 @@ namespace {
 constexpr Millis kFirstDestroyRetry{50}, kLastDestroyRetry{10'000};
 constexpr Millis kFreezeRetry{10'000};
 constexpr Millis kEndWait{30'000};
+constexpr Millis kUsageSaved{3'000};
 
 std::string spool_directory(const Config& config, const std::string& id) { return config.data_dir + "/spool/" + id; }
 
@@ -47,7 +48,9 @@ Sandbox::Sandbox(Context context, codec::SandboxDocument document)
   parts.sandbox = info().id;
   parts.log_directory = spool_directory(*parts.config, info().id) + "/network";
   networking_ = std::make_shared<Networking>(std::move(parts));
-  if (is_live() && info().link && info().network) networking_->adopt(*info().link, *info().network);
+  if (is_live() && info().link && info().network) {
+    networking_->adopt(*info().link, *info().network, {info().network_in, info().network_out, 0});
+  }
 }
 
 SandboxInfo Sandbox::snapshot_info() const {
@@ -146,6 +149,19 @@ Async<void> Sandbox::set_network(NetworkPolicyPtr policy) {
   GB_CO_TRYV(co_await save(document_));
   GB_CO_TRY(const auto lease, co_await use());
   co_return co_await networking_->write_files(lease.link(), *policy);
+}
+
+void Sandbox::take_network_usage(const network::Usage& usage) {
+  if (!is_live() || end_wanted_) return;
+  document_.info.network_in = usage.bytes_in;
+  document_.info.network_out = usage.bytes_out;
+  if (Clock::now() - usage_saved_ < kUsageSaved || info().state != State::kReady) return;
+  usage_saved_ = Clock::now();
+  const auto task = [](std::shared_ptr<Sandbox> self) -> Awaitable<void> {
+    auto saved = co_await self->save(self->document_);
+    if (!saved) log::warn("sandbox.usage_not_recorded", {{"sandbox", self->info().id}, {"message", saved.error().message}});
+  };
+  spawn(context_.execution.executor, "sandbox.usage", task(shared_from_this()));
 }
 
 void Sandbox::take_network_event(bool is_package, boost::json::object event) {

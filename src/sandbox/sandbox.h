@@ -46,6 +46,8 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Networking& networking() { return *networking_; }
   Async<void> set_network(NetworkPolicyPtr policy);
   // An entry of one of its logs; `is_package`: of the package log.
+  // Keeps the totals, so that limits hold across restarts.
+  void take_network_usage(const network::Usage& usage);
   void take_network_event(bool is_package, boost::json::object event);
 
   // Permission to talk to the agent: the sandbox is ready, thawed, and counts as active while this lives.
@@ -106,6 +108,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   UniqueFd death_fd_;
   std::shared_ptr<Networking> networking_;
   bool noting_denials_ = false;
+  Clock::time_point usage_saved_ = Clock::time_point::min();
   std::map<std::string, std::shared_ptr<RunningExecution>> executions_;
   std::vector<std::string> execution_order_;  // oldest first
   Notifier changed_;

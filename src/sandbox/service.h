@@ -77,6 +77,7 @@ struct SandboxInfo {
   runtime::Limits limits;
   NetworkPolicyPtr network;            // null: loopback only
   std::optional<uint32_t> link;        // while it has one
+  uint64_t network_in = 0, network_out = 0;  // bytes that passed, as of the last few seconds
   StringMap env, metadata, attributes;
   std::string user, workdir;
   bool frozen = false;

@@ -104,6 +104,7 @@ bool Control::take(std::string_view line) {
 }
 
 Result<void> Control::apply(const bj::object& message, const std::string& op) {
+  if (op == "ping") return {};
   if (op == "config") return configure(message);
   if (op == "link") return set_link(message);
   if (op == "unlink") {
@@ -133,6 +134,13 @@ Result<void> Control::configure(const bj::object& message) {
   return {};
 }
 
+namespace {
+uint64_t count_field(const bj::object& message, std::string_view name) {
+  const auto* value = message.if_contains(name);
+  return value && value->is_int64() && value->get_int64() > 0 ? static_cast<uint64_t>(value->get_int64()) : 0;
+}
+}  // namespace
+
 Result<void> Control::set_link(const bj::object& message) {
   GB_TRY(const auto address, address_field(message));
   GB_TRY(const auto sandbox, text_field(message, "sandbox"));
@@ -144,7 +152,7 @@ Result<void> Control::set_link(const bj::object& message) {
   const auto* value = message.if_contains("policy");
   if (!value) return fail(Code::kInvalidArgument, "policy: is required");
   GB_TRY(auto network, policy::parse_network_policy(*value, "policy"));
-  core_.links.set(address, sandbox, std::move(network));
+  core_.links.set(address, sandbox, std::move(network), {count_field(message, "bytes_in"), count_field(message, "bytes_out")});
   return {};
 }
 

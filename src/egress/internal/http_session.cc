@@ -158,6 +158,7 @@ Awaitable<HttpSession::Next> HttpSession::serve_connect(Exchange& exchange) {
 Awaitable<HttpSession::Next> HttpSession::pass_on(Exchange& exchange, policy::Attempt attempt) {
   for (int tries = 0;; ++tries) {
     exchange.is_reused = can_reuse(exchange, attempt);
+    if (exchange.is_reused && flow_.serves_packages()) exchange.verdict = {true, "packages", "", ""};
     if (!exchange.is_reused) {
       close_upstream();
       const auto refused = flow_.serves_packages() ? co_await open_registry(exchange)

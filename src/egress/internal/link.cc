@@ -147,8 +147,7 @@ std::shared_ptr<Link> Links::find(const policy::Address& address) const {
   return it == links_.end() ? nullptr : it->second;
 }
 
-void Links::set(const policy::Address& address, const std::string& sandbox,
-                policy::NetworkPolicy policy) {
+void Links::set(const policy::Address& address, const std::string& sandbox, policy::NetworkPolicy policy, Used used) {
   auto link = find(address);
   if (link &&
       link->sandbox() !=
@@ -158,6 +157,7 @@ void Links::set(const policy::Address& address, const std::string& sandbox,
   }
   if (!link) {
     link = std::make_shared<Link>(address, sandbox, journal_);
+    link->start_from(used.in, used.out);
     link->set_policy(std::move(policy), operator_);
     links_[address] = link;
   } else {

@@ -54,6 +54,10 @@ class Link {
   uint64_t remaining_bytes() const;  // before that
   uint64_t bytes_out() const { return bytes_out_; }
   uint64_t bytes_in() const { return bytes_in_; }
+  void start_from(uint64_t in, uint64_t out) {
+    bytes_in_ = in;
+    bytes_out_ = out;
+  }
   TokenBucket& out_bucket() { return out_bucket_; }
   TokenBucket& in_bucket() { return in_bucket_; }
 
@@ -102,14 +106,19 @@ class Link {
   bool is_gone_ = false;
 };
 
+// What a sandbox's earlier proxies have counted.
+struct Used {
+  uint64_t in = 0, out = 0;
+};
+
 // Every link by the address its sandbox has.
 class Links {
  public:
   explicit Links(Journal& journal) : journal_(journal) {}
   // Null when nobody has that address.
   std::shared_ptr<Link> find(const policy::Address& address) const;
-  void set(const policy::Address& address, const std::string& sandbox,
-           policy::NetworkPolicy policy);
+  // `used`: for a link that is new here.
+  void set(const policy::Address& address, const std::string& sandbox, policy::NetworkPolicy policy, Used used = {});
   void remove(const policy::Address& address);
   void set_operator(policy::Operator op);
   const policy::Operator& op() const { return operator_; }
