@@ -41,6 +41,7 @@ class NetworkImpl : public Network {
   NetworkImpl(Config config, Executor executor, BlockingPool* pool)
       : config_(std::move(config)), executor_(std::move(executor)), pool_(pool) {
     config_.limits.own_addresses = own_addresses();
+    config_.limits.forwards_datagrams = true;  // the egress proxy does
   }
 
   void on_event(OnEvent callback) override { on_event_ = std::move(callback); }
