@@ -27,8 +27,8 @@ TEST(Packet, UdpIsReadAsItWasBuilt) {
 }
 
 TEST(Packet, EchoIsReadAsItWasBuilt) {
-  const auto packet =
-      parse_packet(kIpv4, build_icmp_packet(kSandbox, kHost, build_echo(8, 77, 3, "data")));
+  const std::string bytes = build_icmp_packet(kSandbox, kHost, build_echo(8, 77, 3, "data"));
+  const auto packet = parse_packet(kIpv4, bytes);  // its payload points into the bytes
   ASSERT_TRUE(packet);
   EXPECT_EQ(packet->kind, PacketKind::kEcho);
   EXPECT_EQ(packet->source_port, 77);
