@@ -114,6 +114,12 @@ std::string answer_with(Link& link, const Asked& asked, const std::string& host,
   return finish(asked, dns::build_answer(asked.query, dns::kNoError, usable, resolved.ttl()));
 }
 
+// There are no IPv6 addresses, but that must sound like the answer for IPv4: libraries take "exists, without addresses" beside
+// "cannot be resolved now" for final.
+std::string answer_aaaa(const Asked& asked, const Resolved& resolved) {
+  return finish(asked, dns::build_answer(asked.query, resolved.addresses.empty() ? dns::kNxDomain : dns::kNoError));
+}
+
 // Reads a query; the answer to one that cannot be read is in `failure`.
 std::optional<Asked> read(Link& link, std::string_view message, bool is_stream,
                           std::string& failure) {
@@ -143,10 +149,12 @@ std::optional<std::string> decide(Core& core, Link& link, const Asked& asked, st
                   {false, "default:service", "no such service is offered to this sandbox",
                    "No rule can allow it."});
   }
-  if (is_empty_type(asked.query.type))
+  const bool is_aaaa = asked.query.type == dns::kAaaa;
+  if (is_empty_type(asked.query.type) && !is_aaaa)
     return finish(asked, dns::build_answer(asked.query, dns::kNoError));
-  if (asked.query.type != dns::kA) return refuse(link, asked, only_addresses());
-  if (const auto* known = core.resolver.cached(host)) return answer_with(link, asked, host, *known);
+  if (asked.query.type != dns::kA && !is_aaaa) return refuse(link, asked, only_addresses());
+  if (const auto* known = core.resolver.cached(host))
+    return is_aaaa ? answer_aaaa(asked, *known) : answer_with(link, asked, host, *known);
   return std::nullopt;
 }
 
@@ -159,7 +167,10 @@ Awaitable<std::string> look_up(Core& core, Link& link, const Asked& asked,
   }
   const auto resolved = co_await core.resolver.resolve(host);
   link.end_lookup();
+  const bool is_aaaa = asked.query.type == dns::kAaaa;
+  if (resolved && is_aaaa) co_return answer_aaaa(asked, *resolved);
   if (resolved) co_return answer_with(link, asked, host, *resolved);
+  if (is_aaaa) co_return finish(asked, dns::build_answer(asked.query, dns::kServFail));  // the query for IPv4 is in the log
   Event event = query_event(asked);
   set_failed(event, link.evaluator().decide_name(host),
              "the name could not be resolved: " + resolved.error().message);
