@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "programs/glovebox/network_process.h"
 
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/log.h"
 #include "base/text.h"
 #include "egress/proxy.h"
 #include "network/router.h"
@@ -25,6 +31,7 @@ std::optional<int> run_network_process(const std::vector<std::string>& arguments
   if (word == "internal-egress-proxy" && arguments.size() == 3) {
     const auto user = user_of(arguments[2]);
     if (!user) return 2;
+    ::prctl(PR_SET_NAME, "glovebox-egress");
     egress::EgressOptions options;
     options.control_fd = kControl;
     options.router_netns_fd = kRouterNamespace;
@@ -37,10 +44,16 @@ std::optional<int> run_network_process(const std::vector<std::string>& arguments
   if (word == "internal-registry-proxy" && arguments.size() == 4) {
     const auto user = user_of(arguments[3]);
     if (!user) return 2;
+    // The way to it may be closed to the user that the process becomes, as with a data directory below /root.
+    if (::chdir(arguments[2].c_str()) != 0) {
+      log::error("registry.failed", {{"message", "cannot enter its cache: " + errno_text(errno)}});
+      return 1;
+    }
+    ::prctl(PR_SET_NAME, "glovebox-reg");
     registry::RegistryOptions options;
     options.control_fd = kControl;
     options.run_dir = arguments[1];
-    options.cache_dir = arguments[2];
+    options.cache_dir = ".";
     options.uid = options.gid = *user;
     return registry::run_registry_proxy(options);
   }
