@@ -64,7 +64,11 @@ class NetworkImpl : public Network {
   Awaitable<void> recover() override {
     if (members_.empty()) co_return;
     auto ready = co_await ensure();
-    if (!ready) log::error("network.not_recovered", {{"message", ready.error().message}, {"effect", "sandboxes stay cut off"}});
+    if (!ready) {
+      log::error("network.not_recovered", {{"message", ready.error().message}, {"effect", "sandboxes stay cut off"}});
+      co_return;
+    }
+    co_await registry_->wait_up(after(kHelperStart));
   }
   Awaitable<void> stop() override;
 

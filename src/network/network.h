@@ -63,7 +63,7 @@ class Network {
   };
   virtual Status status() const = 0;
 
-  // Starts it when a sandbox of an earlier daemon needs it; see adopt().
+  // Starts it when a sandbox of an earlier daemon needs it, see adopt(); returns when their traffic passes again.
   virtual Awaitable<void> recover() = 0;
   // Ends the proxies, and the router unless sandboxes with links live on.
   virtual Awaitable<void> stop() = 0;

@@ -602,13 +602,13 @@ Awaitable<void> ManagerImpl::recover() {
       const auto box = boxes_.find(id);
       if (box != boxes_.end()) box->second->take_network_usage(usage);
     });
-    spawn(parts_.executor, "network.recover", parts_.network->recover());
   }
   for (const auto& [id, box] : std::map(boxes_)) {
     if (box->is_live()) spawn(parts_.executor, "sandbox.adopt", box->adopt());
   }
   spawn(parts_.executor, "sandbox.reap", reap());
   spawn(parts_.executor, "sandbox.leaks", look_for_leaks());
+  if (parts_.network) co_await parts_.network->recover();
   co_return;
 }
 

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/text.h"
@@ -50,11 +51,17 @@ class FileActions {
   FileActions(const FileActions&) = delete;
   FileActions& operator=(const FileActions&) = delete;
   void open_null() { ::posix_spawn_file_actions_addopen(&value_, 0, "/dev/null", O_RDONLY, 0); }
-  void use(int ours, int number) { ::posix_spawn_file_actions_adddup2(&value_, ours, number); }
+  void use(int ours, int number) {
+    ::posix_spawn_file_actions_adddup2(&value_, ours, number);
+    highest_ = std::max(highest_, number);
+  }
+  // Last: whatever was opened without close-on-exec, such as a listening socket, stays with us.
+  void close_others() { ::posix_spawn_file_actions_addclosefrom_np(&value_, highest_ + 1); }
   const posix_spawn_file_actions_t* get() const { return &value_; }
 
  private:
   posix_spawn_file_actions_t value_;
+  int highest_ = 2;
 };
 
 Result<pid_t> spawn(const std::string& path, const std::vector<std::string>& words, const FileActions& actions) {
@@ -107,6 +114,7 @@ Result<pid_t> start_program(const std::string& path, const std::vector<std::stri
     if (!copies.back()) return fail_errno("fcntl(F_DUPFD_CLOEXEC)");
     actions.use(copies.back().get(), number);
   }
+  actions.close_others();
   return spawn(path, argv, actions);
 }
 
@@ -118,6 +126,7 @@ Result<std::string> run_command(const std::vector<std::string>& command,
   actions.use(given.get(), 0);
   actions.use(output.get(), 1);
   actions.use(output.get(), 2);
+  actions.close_others();
   GB_TRY(pid_t pid, spawn(command[0], command, actions));
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   bool ended = wait_readable(pidfd.get(), patience);
