@@ -223,6 +223,10 @@ TEST_F(LinksTest, AnotherDaemonTakesTheRouterOver) {
   auto kept = router_->ensure_keeper();
   ASSERT_TRUE(kept);
   EXPECT_TRUE(*kept);
+  end_left_routers(directory_);
+  for (int i = 0; i < 100 && sys::is_alive(third->keeper()); ++i) ::usleep(10'000);
+  EXPECT_FALSE(sys::is_alive(third->keeper()));
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/router.json"));
   third->leave();
 }
 

@@ -62,7 +62,16 @@ class NetworkImpl : public Network {
     return {config_.is_enabled, is_running_, problem_, members_.size(), links_ ? links_->ready() : 0};
   }
   Awaitable<void> recover() override {
-    if (members_.empty()) co_return;
+    if (members_.empty()) {
+      is_starting_ = true;  // a first sandbox with a network waits until this is done
+      co_await run_blocking(*pool_, [directory = config_.directory] {
+        end_left_routers(directory);
+        return Result<void>();
+      });
+      is_starting_ = false;
+      changed_.notify();
+      co_return;
+    }
     auto ready = co_await ensure();
     if (!ready) {
       log::error("network.not_recovered", {{"message", ready.error().message}, {"effect", "sandboxes stay cut off"}});

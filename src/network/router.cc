@@ -213,6 +213,11 @@ void Router::leave() {
   netns_.reset();
 }
 
+void end_left_routers(const std::string& directory) {
+  end_strays(directory, {});
+  (void)::unlink(state_path(directory).c_str());
+}
+
 int keep_network() {
   ::prctl(PR_SET_NAME, "glovebox-net");
   ::setsid();  // a signal to the daemon's terminal group is not for this process

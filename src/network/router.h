@@ -58,6 +58,9 @@ class Router {
   bool was_adopted_ = false;
 };
 
+// Ends what an earlier daemon of this data directory left, when no sandbox needs it any more.
+void end_left_routers(const std::string& directory);
+
 // The rest of what `keep-network` does: sleeps until SIGTERM.
 int keep_network();
 
