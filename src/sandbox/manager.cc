@@ -143,6 +143,7 @@ class ManagerImpl : public Manager {
     co_return co_await box->usage();
   }
 
+  NetworkPolicyPtr default_network() const override { return config_.default_network; }
   Result<NetworkState> network(const Caller& caller, const std::string& id) override {
     GB_TRY(auto box, find(caller, id));
     return network_state(*box);

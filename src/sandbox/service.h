@@ -250,6 +250,8 @@ class SandboxService {
     std::optional<std::string> address;
     uint64_t bytes_in = 0, bytes_out = 0, open_connections = 0;
   };
+  // What a create call that says nothing about the network gets; null: loopback only.
+  virtual NetworkPolicyPtr default_network() const = 0;
   virtual Result<NetworkState> network(const Caller& caller, const std::string& id) = 0;
   // Live: when it returns, connections that the new policy does not allow are cut. kConflict for a sandbox without a link.
   virtual Async<NetworkState> set_network(const Caller& caller, const std::string& id, NetworkPolicyPtr policy) = 0;

@@ -64,6 +64,33 @@ def test_capacity_has_the_protocols_code(make_daemon, tier):
     daemon.admin.request("DELETE", f"/api/sandboxes/{first['sandboxId']}")
 
 
+@pytest.mark.parametrize("default, says, given", [
+    ("", False, False),
+    ('[network.default]\negress = "open"\n', True, True),
+    ('[network.default]\npresets = ["github"]\n', False, True),
+], ids=["closed", "open", "allowlist"])
+def test_the_operators_default_is_what_a_create_without_words_gets(make_daemon, tier, default, says, given):
+    daemon = make_daemon("--default-runtime", tier, config=default)
+    info = create(daemon.admin)
+    assert (info["internetAccess"], info["allowedHosts"]) == (says, [])
+    assert daemon.admin.call("GET", f"/v1/sandboxes/{info['sandboxId']}")["network"]["link"] is given
+    asked = daemon.admin.request("POST", "/api/sandboxes", json={"template": "base", "size": "nano", "internetAccess": True})
+    assert asked.status_code == (201 if says else 400), asked.text
+    assert asked.json().get("code") == (None if says else "INTERNET_ACCESS_NOT_OFFERED"), asked.text
+    closed = create(daemon.admin, internetAccess=False)
+    assert closed["internetAccess"] is False
+    assert daemon.admin.call("GET", f"/v1/sandboxes/{closed['sandboxId']}/network")["effective"]["egress"] == "none"
+    for found in daemon.admin.request("GET", "/api/sandboxes").json():
+        daemon.admin.request("DELETE", f"/api/sandboxes/{found['sandboxId']}")
+
+
+def test_more_network_than_the_operator_gives_has_a_code(make_daemon, tier):
+    daemon = make_daemon("--default-runtime", tier, config='[network]\nmax_egress = "none"\n')
+    answer = daemon.admin.request("POST", "/api/sandboxes", json={"template": "base", "size": "nano", "allowedHosts": ["example.com"]})
+    assert (answer.status_code, answer.json()["code"]) == (400, "NETWORK_NOT_OFFERED"), answer.text
+    assert "operator.max_egress" in answer.json()["error"]
+
+
 @pytest.mark.parametrize("streamed", [False, True], ids=["json", "stream"])
 def test_a_lost_guest_never_looks_like_success(lizard, daemon, streamed):
     before = set(host.descendants(daemon.pid))

@@ -3,7 +3,7 @@
 
 import pytest
 
-from client import Api, Sandbox
+from client import Api
 from lab import ALLOWED, ATTACKER, SECOND, THIRD
 from networked import CA, Networked
 
@@ -19,8 +19,7 @@ def lizard(daemon, tier, lab):
         if answer.status_code not in (200, 201):
             return answer
         ids.append(answer.json()["sandboxId"])
-        native = Sandbox(daemon.admin, daemon.admin.call("GET", f"/v1/sandboxes/{ids[-1]}"))
-        box = Networked(daemon.admin, native.info)
+        box = Networked(api, api.call("GET", f"/v1/sandboxes/{ids[-1]}"))
         box.prepare(lab, tier)
         box.lizard = api.request("GET", f"/api/sandboxes/{ids[-1]}").json()
         assert box.lizard["internetAccess"] == answer.json()["internetAccess"] and box.lizard["allowedHosts"] == answer.json()["allowedHosts"]

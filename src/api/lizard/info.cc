@@ -3,6 +3,7 @@
 
 #include <strings.h>
 
+#include "api/lizard/network.h"
 #include "base/text.h"
 
 namespace glovebox::api::lizard {
@@ -92,8 +93,8 @@ bj::object info_object(const sandbox::SandboxInfo& info) {
           {"startedAt", iso_time(info.created_at)},
           {"endAt", time_or_null(info.expires_at)},
           {"metadata", std::move(metadata)},
-          {"internetAccess", false},  // no sandbox of this server has any network
-          {"allowedHosts", bj::array()},
+          {"internetAccess", has_internet(info.network)},
+          {"allowedHosts", allowed_hosts(info.network)},
           {"projectId", kProjectId},
           {"pauseError", nullptr}};
 }

@@ -27,7 +27,7 @@ const Size* find_size(std::string_view name);
 // Keys of SandboxInfo::attributes that hold what a create call said.
 inline constexpr const char* kRegionAttribute = "lizard.region";
 inline constexpr const char* kSizeAttribute = "lizard.size";
-inline constexpr const char* kInternetAttribute = "lizard.internet";  // "off" when internetAccess:false was asked for
+inline constexpr const char* kInternetAttribute = "lizard.internet";  // "off" when internetAccess:false or allowedHosts was asked for: no previews
 
 std::string_view status_word(sandbox::State state);
 boost::json::object info_object(const sandbox::SandboxInfo& info);

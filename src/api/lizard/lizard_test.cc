@@ -5,9 +5,11 @@
 #include "api/lizard/exec_request.h"
 #include "api/lizard/info.h"
 #include "api/lizard/lines.h"
+#include "api/lizard/network.h"
 #include "api/lizard/write_request.h"
 #include "base/text.h"
 #include "http/json.h"
+#include "policy/egress.h"
 
 namespace glovebox::api::lizard {
 namespace {
@@ -250,6 +252,78 @@ TEST(LizardInfo, ProjectsMatchByIdAndTenant) {
   EXPECT_TRUE(is_project(caller, "Acme"));
   EXPECT_FALSE(is_project(caller, "acme2"));
   EXPECT_FALSE(is_project(caller, ""));
+}
+
+// Network -------------------------------------------------------------------------------------------------------------------
+
+using sandbox::NetworkPolicyPtr;
+
+NetworkPolicyPtr policy_from(const char* text) {
+  return std::make_shared<const policy::NetworkPolicy>(policy::parse_network_policy(json::parse(text).value()).value());
+}
+
+std::string allowed_text(const NetworkPolicyPtr& policy) { return json::to_text(allowed_hosts(policy)); }
+
+TEST(LizardNetwork, AllowedHostsAreAnAllowlistAndAreEchoed) {
+  const NetworkRequest request{.internet = false, .hosts = {"pypi.org", "*.pythonhosted.org", "20.82.112.0/20", "20.1.2.3", "pypi.org"}};
+  EXPECT_TRUE(request.is_closed());
+  const auto policy = policy_for(request, policy_from(R"({"egress": "open"})")).value();
+  EXPECT_EQ(policy->egress, policy::Egress::kAllowlist);
+  EXPECT_FALSE(has_internet(policy));
+  EXPECT_EQ(allowed_text(policy), R"(["pypi.org","*.pythonhosted.org","20.82.112.0/20","20.1.2.3"])");
+  const policy::Evaluator evaluator(*policy, policy::Operator{});
+  const auto address = [](const char* text) { return policy::parse_address(text); };
+  const struct {
+    policy::Attempt attempt;
+    bool is_allowed;
+  } table[] = {{{policy::Protocol::kTls, "pypi.org", address("20.9.9.9"), 443, "", ""}, true},
+               {{policy::Protocol::kHttp, "pypi.org", address("20.9.9.9"), 80, "GET", "/"}, true},
+               {{policy::Protocol::kTls, "pypi.org", address("20.9.9.9"), 8443, "", ""}, false},
+               {{policy::Protocol::kTls, "files.pythonhosted.org", address("20.9.9.9"), 443, "", ""}, true},
+               {{policy::Protocol::kTls, "example.com", address("20.9.9.9"), 443, "", ""}, false},
+               {{policy::Protocol::kTcp, "", address("20.1.2.3"), 22, "", ""}, true},
+               {{policy::Protocol::kUdp, "", address("20.82.120.1"), 9999, "", ""}, true},
+               {{policy::Protocol::kTcp, "", address("20.1.2.4"), 22, "", ""}, false}};
+  for (const auto& row : table) EXPECT_EQ(evaluator.decide(row.attempt).allowed, row.is_allowed) << row.attempt.host << row.attempt.port;
+  EXPECT_TRUE(evaluator.decide_name("pypi.org").allowed);
+  const auto addresses_only = policy_for({.internet = std::nullopt, .hosts = {"20.1.2.3"}}, nullptr).value();
+  EXPECT_FALSE(policy::Evaluator(*addresses_only, policy::Operator{}).decide_name("pypi.org").allowed);
+}
+
+TEST(LizardNetwork, WordsOfTheCallerInRefusals) {
+  for (const char* bad : {"*", "allowed.*", "https://pypi.org", "", "10.0.0.0/8", "169.254.169.254", "a b", "pypi.org:443", "127.1", "20.1.2.3/20",
+                          "2a00::1", "2a00::/32", "20.0.0.0/33", "*.com"}) {
+    const auto policy = policy_for({.internet = false, .hosts = {"good.example.com", bad}}, nullptr);
+    ASSERT_FALSE(policy) << bad;
+    EXPECT_EQ(policy.error().code, Code::kInvalidArgument) << bad;
+    EXPECT_TRUE(policy.error().details.at("field").starts_with("allowedHosts[1]")) << bad << policy.error().details.at("field");
+    EXPECT_TRUE(policy.error().message.starts_with("allowedHosts[1]")) << policy.error().message;
+  }
+}
+
+TEST(LizardNetwork, WithoutHostsTheOperatorsDefaultDecides) {
+  const auto open = policy_from(R"({"egress": "open"})"), some = policy_from(R"({"presets": ["github"]})");
+  EXPECT_EQ(policy_for({}, open).value(), nullptr);
+  EXPECT_EQ(policy_for({.internet = true, .hosts = {}}, open).value(), nullptr);
+  EXPECT_EQ(policy_for({.internet = false, .hosts = {}}, nullptr).value(), nullptr);
+  EXPECT_EQ(policy_for({.internet = false, .hosts = {}}, open).value()->egress, policy::Egress::kNone);
+  EXPECT_FALSE(policy_for({.internet = false, .hosts = {}}, some).value()->packages);
+  for (const auto& usual : {NetworkPolicyPtr(), some}) {
+    const auto refused = policy_for({.internet = true, .hosts = {}}, usual);
+    ASSERT_FALSE(refused);
+    const WireError wire = wire_error(refused.error());
+    EXPECT_EQ(wire.status, 400);
+    EXPECT_EQ(wire.body.at("code"), "INTERNET_ACCESS_NOT_OFFERED");
+    EXPECT_NE(std::string(wire.body.at("error").as_string()).find("network.default"), std::string::npos);
+  }
+  EXPECT_EQ(policy_for({.internet = true, .hosts = {"pypi.org"}}, open).error().details.at("field"), "allowedHosts");
+}
+
+TEST(LizardNetwork, WhatIsShownIsWhatThePolicySays) {
+  EXPECT_TRUE(has_internet(policy_from(R"({"egress": "open"})")));
+  for (const char* closed : {"{}", R"({"presets": ["github"]})", R"({"allow": [{"host": "a.example"}]})"}) EXPECT_FALSE(has_internet(policy_from(closed)));
+  EXPECT_FALSE(has_internet(nullptr));
+  EXPECT_EQ(allowed_text(nullptr), "[]");
 }
 
 }  // namespace

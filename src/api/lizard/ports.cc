@@ -17,7 +17,7 @@ Async<void> expose(Call& call, preview::Gateway& previews) {
   GB_CO_TRY(const auto info, call.live_sandbox());
   const auto internet = info.attributes.find(kInternetAttribute);
   if (internet != info.attributes.end() && internet->second == "off") {
-    co_return fail(refusal(Code::kConflict, "INTERNET_ACCESS_OFF", "the sandbox was created with internetAccess: false"));
+    co_return fail(refusal(Code::kConflict, "INTERNET_ACCESS_OFF", "the sandbox was created with internetAccess: false or allowedHosts"));
   }
   GB_CO_TRY(const auto exposed, co_await previews.expose(call.caller, info.id, port));
   co_return co_await call.reply(boost::json::object{

@@ -2,12 +2,14 @@
 #include "api/lizard/call.h"
 #include "api/lizard/errors.h"
 #include "api/lizard/info.h"
+#include "api/lizard/network.h"
 
 namespace glovebox::api::lizard {
 namespace {
 
 namespace bj = boost::json;
 constexpr int64_t kMaxTimeoutMs = 2147483647;
+constexpr size_t kMaxAllowedHosts = 50;
 constexpr std::string_view kDefaultSize = "medium";
 constexpr const char* kDefaultUser = "root";  // as scripts written for the vendor's service expect
 
@@ -18,10 +20,6 @@ struct CreateRequest {
 
 // What the protocol can ask for and this server cannot give is refused, never accepted and dropped.
 Result<void> refuse_what_is_missing(json::Reader& r) {
-  GB_TRY(const auto hosts, r.strings("allowedHosts", 50).optional());
-  if (hosts && !hosts->empty()) return fail(Code::kUnsupported, "this server does not have allowedHosts: sandboxes have no network");
-  GB_TRY(const auto internet, r.boolean("internetAccess").optional());
-  if (internet.value_or(false)) return fail(Code::kUnsupported, "this server does not have internetAccess: sandboxes have no network");
   for (const char* field : {"volumeId", "volumeName"}) {
     GB_TRY(const auto volume, r.string(field).optional());
     if (volume) return fail(Code::kUnsupported, "this server does not have volumes");
@@ -39,13 +37,22 @@ Result<void> check_project(const sandbox::Caller& caller, json::Reader& r) {
   return fail(refusal(Code::kNotFound, "PROJECT_NOT_FOUND", "no project '" + *project + "'"));
 }
 
-Result<CreateRequest> parse_create(const sandbox::Caller& caller, const bj::value& body) {
+Result<void> read_network(json::Reader& r, const sandbox::NetworkPolicyPtr& usual, sandbox::CreateSpec& spec) {
+  NetworkRequest request;
+  GB_TRY(request.internet, r.boolean("internetAccess").optional());
+  GB_TRY(request.hosts, r.strings("allowedHosts", kMaxAllowedHosts).or_default({}));
+  if (request.is_closed()) spec.attributes[kInternetAttribute] = "off";
+  GB_TRY(spec.network, policy_for(request, usual));
+  return {};
+}
+
+// `usual`: what a sandbox may reach when the call says nothing.
+Result<CreateRequest> parse_create(const sandbox::Caller& caller, const sandbox::NetworkPolicyPtr& usual, const bj::value& body) {
   json::Reader r(body);
   CreateRequest request;
   sandbox::CreateSpec& spec = request.spec;
   GB_TRYV(refuse_what_is_missing(r));
-  GB_TRY(const auto internet, r.boolean("internetAccess").optional());
-  if (internet == false) spec.attributes[kInternetAttribute] = "off";
+  GB_TRYV(read_network(r, usual, spec));
   GB_TRYV(check_project(caller, r));
   GB_TRY(spec.template_name, r.string("template", 1).or_default("base"));
   GB_TRY(const auto timeout, r.integer("timeoutMs", 0, kMaxTimeoutMs).or_default(0));
@@ -66,12 +73,20 @@ bool is_over_a_limit(const Error& error) {
   return error.code == Code::kInvalidArgument && field != error.details.end() && field->second.starts_with("limits");
 }
 
+// More network than the operator gives to anybody. 403 would look like a bad key.
+Error in_protocols_words(Error error) {
+  const auto rule = error.details.find("rule");
+  if (error.code != Code::kForbidden || rule == error.details.end() || !rule->second.starts_with("operator.")) return error;
+  return refusal(Code::kInvalidArgument, "NETWORK_NOT_OFFERED", std::move(error.message));
+}
+
 Async<sandbox::SandboxInfo> create_sized(Call& call, sandbox::CreateSpec spec, const Size& size) {
   spec.cpus = size.cpus;
   spec.memory_bytes = size.memory_bytes;
   spec.attributes[kSizeAttribute] = size.name;
-  GB_CO_TRY(auto created, co_await call.service.create(call.caller, std::move(spec)));
-  co_return std::move(created.info);
+  auto created = co_await call.service.create(call.caller, std::move(spec));
+  if (!created) co_return fail(in_protocols_words(std::move(created).error()));
+  co_return std::move(created->info);
 }
 
 // A named size is given exactly or refused. Without a name: the vendor's default, or the next smaller one the operator allows.
@@ -92,7 +107,7 @@ Async<sandbox::SandboxInfo> create_sandbox(Call& call, CreateRequest request) {
 
 Async<void> create(Call& call) {
   GB_CO_TRY(const auto body, co_await call.json_body());
-  GB_CO_TRY(auto request, parse_create(call.caller, body));
+  GB_CO_TRY(auto request, parse_create(call.caller, call.service.default_network(), body));
   GB_CO_TRY(const auto info, co_await create_sandbox(call, std::move(request)));
   co_return co_await call.reply(info_object(info), 201);
 }
