@@ -46,6 +46,7 @@ class NetworkImpl : public Network {
 
   void on_event(OnEvent callback) override { on_event_ = std::move(callback); }
   Async<Link> acquire() override;
+  Async<void> probe() override;
   void on_usage(OnUsage callback) override { on_usage_ = std::move(callback); }
   void adopt(uint32_t link, const std::string& sandbox, const policy::NetworkPolicy& policy, const Usage& used) override {
     members_[link] = {sandbox, policy, true, used};
@@ -232,6 +233,14 @@ Async<Link> NetworkImpl::acquire() {
   co_return link;
 }
 
+Async<void> NetworkImpl::probe() {
+  GB_CO_TRY(const Link link, co_await acquire());
+  release(link.number);
+  const bool is_up = co_await registry_->wait_up(after(kHelperStart));
+  if (!is_up) co_return fail(Code::kUnavailable, "the registry proxy does not start; the daemon's log says why");
+  co_return Result<void>();
+}
+
 void NetworkImpl::refill() {
   if (is_refilling_ || is_stopping_) return;
   is_refilling_ = true;
@@ -377,6 +386,16 @@ Awaitable<void> NetworkImpl::stop() {
 }
 
 }  // namespace
+
+object describe(const Network::Status& status, const Result<void>& probed) {
+  std::string problem, remedy;
+  if (!probed) {
+    problem = probed.error().message;
+    if (const auto found = probed.error().details.find("remedy"); found != probed.error().details.end()) remedy = found->second;
+  }
+  return {{"enabled", status.is_enabled}, {"works", probed.has_value()}, {"problem", problem}, {"remedy", remedy},
+          {"links", status.links}, {"ready_links", status.ready_links}};
+}
 
 std::unique_ptr<Network> Network::create(Config config, Executor executor, BlockingPool* pool) {
   return std::make_unique<NetworkImpl>(std::move(config), std::move(executor), pool);

@@ -51,6 +51,9 @@ class Network {
   virtual void adopt(uint32_t link, const std::string& sandbox, const policy::NetworkPolicy& policy, const Usage& used) = 0;
   // From its return on the policy holds: connections that it does not allow are cut. Until the first one nothing passes.
   virtual Async<void> set_policy(uint32_t link, const std::string& sandbox, const policy::NetworkPolicy& policy) = 0;
+  // Makes a link and gives it back, and waits for both proxies: whatever a sandbox with a network needs. kUnavailable with what is
+  // wrong, and with details.remedy where a command helps. Takes a few milliseconds once a sandbox had a network.
+  virtual Async<void> probe() = 0;
   // The sandbox is gone.
   virtual void release(uint32_t link) = 0;
   virtual Usage usage(uint32_t link) const = 0;
@@ -68,5 +71,8 @@ class Network {
   // Ends the proxies, and the router unless sandboxes with links live on.
   virtual Awaitable<void> stop() = 0;
 };
+
+// What probe() found, for people and programs: {"enabled", "works", "problem", "remedy", "links", "ready_links"}.
+boost::json::object describe(const Network::Status& status, const Result<void>& probed);
 
 }  // namespace glovebox::network

@@ -96,7 +96,7 @@ Result<std::string> run_nft(int netns, std::vector<std::string> words, std::stri
     return {};
   });
   if (!done && done.error().code == Code::kCommandNotFound) {
-    return fail(Code::kUnavailable, "networks need nftables: install the package nftables");
+    return fail(Code::kUnavailable, "networks need nftables: install the package nftables", {{"remedy", "apt-get install nftables"}});
   }
   if (!done) return fail(done.error());
   return output;
@@ -131,7 +131,9 @@ Result<Router> Router::open(const std::string& directory, const std::string& pro
   const bool adopted = router.adopt().has_value();
   end_strays(directory, adopted ? router.keeper_ : sys::ProcessId{});
   if (!adopted) GB_TRYV(router.make());
-  GB_TRYV(router.load_filter());
+  auto loaded = router.load_filter();
+  if (!loaded && !adopted) router.leave();  // nobody would end its keeper
+  if (!loaded) return fail(std::move(loaded).error());
   return router;
 }
 

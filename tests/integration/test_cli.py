@@ -688,6 +688,7 @@ def test_doctor_without_a_daemon_finds_the_same(lonely, runtimes):
     found = lonely.json("doctor")
     usable = {r["runtime"] for r in found["runtimes"] if r["usable"]}
     assert usable == {name for name, r in runtimes.items() if r["usable"]}
+    assert found["network"]["works"], found["network"]
     assert not [name for name in os.listdir(lonely.env["GLOVEBOX_DATA_DIR"]) if name.startswith("doctor-")]
 
 

@@ -62,6 +62,14 @@ Async<void> list_presets(Call& call) {
   co_return co_await call.send_json(200, json::to_text(bj::object{{"presets", std::move(items)}}));
 }
 
+// Says what works by doing it. Numbers of all tenants: for the operator.
+Async<void> check_host(const Parts& parts, Call& call) {
+  if (call.caller.role != sandbox::Role::kAdmin) co_return fail(Code::kForbidden, "this call needs a key with the role admin");
+  const auto probed = co_await parts.network->probe();
+  const auto out = network::describe(parts.network->status(), probed);
+  co_return co_await call.send_json(200, json::to_text(out));
+}
+
 }  // namespace
 
 void add_network_routes(http::Router& router, const Parts& parts) {
@@ -73,6 +81,7 @@ void add_network_routes(http::Router& router, const Parts& parts) {
             [&parts](Call& call) { return send_log(parts, call, Log::kConnections, "connections"); });
   add_route(router, keys, "GET", "/v1/sandboxes/{id}/packages",
             [&parts](Call& call) { return send_log(parts, call, Log::kPackages, "packages"); });
+  add_route(router, keys, "GET", "/v1/network", [&parts](Call& call) { return check_host(parts, call); });
   add_route(router, keys, "GET", "/v1/network/presets", [](Call& call) { return list_presets(call); });
 }
 

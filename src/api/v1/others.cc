@@ -4,6 +4,7 @@
 #include "api/v1/internal.h"
 #include "api/v1/views.h"
 #include "metrics/metrics.h"
+#include "policy/egress.h"
 
 namespace glovebox::api::v1 {
 namespace bj = boost::json;
@@ -82,6 +83,9 @@ Async<void> get_info(const Parts& parts, Call& call) {
   bj::object limits;
   for (const auto& [name, value] : parts.limits) limits[name] = value;
   out["limits"] = std::move(limits);
+  const auto usual = parts.service->default_network();
+  out["network"] = {{"enabled", parts.network->status().is_enabled},
+                    {"default_egress", policy::egress_name(usual ? usual->egress : policy::Egress::kNone)}};
   if (call.caller.role == sandbox::Role::kAdmin) out["data_dir"] = parts.data_dir;
   co_return co_await call.send_json(200, json::to_text(out));
 }

@@ -7,6 +7,7 @@
 
 #include "http/router.h"
 #include "image/templates.h"
+#include "network/network.h"
 #include "sandbox/service.h"
 #include "tenant/keys.h"
 
@@ -17,6 +18,7 @@ struct Parts {
   sandbox::SandboxService* service = nullptr;
   tenant::Keys* keys = nullptr;
   image::Templates* templates = nullptr;
+  network::Network* network = nullptr;
   BlockingPool* pool = nullptr;
   Executor executor;
   std::string version;

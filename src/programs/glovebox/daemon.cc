@@ -210,6 +210,7 @@ Result<void> Daemon::listen() {
   parts_.service = manager_.get();
   parts_.keys = keys_.get();
   parts_.templates = templates_.get();
+  parts_.network = network_.get();
   parts_.pool = pool_.get();
   parts_.executor = loop_.get_executor();
   parts_.version = GLOVEBOX_VERSION;

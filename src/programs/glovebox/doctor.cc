@@ -8,13 +8,16 @@
 #include <filesystem>
 #include <optional>
 
+#include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "network/network.h"
 #include "programs/glovebox/assets.h"
 #include "programs/glovebox/commands.h"
 #include "programs/glovebox/exit_codes.h"
 #include "programs/glovebox/fields.h"
+#include "programs/glovebox/loop.h"
 #include "programs/glovebox/report.h"
 #include "programs/glovebox/table.h"
 #include "runtime/runtime.h"
@@ -66,7 +69,27 @@ bj::value describe(runtime::Tier tier, const runtime::Capability& found) {
           {"facts", std::move(facts)}};
 }
 
-// The same probes that the daemon makes at its start.
+// A router, a link and both proxies, as a daemon has them. Signals wait until all is taken away
+// again.
+Result<bj::value> probe_network(const std::string& directory) {
+  log::set_level(log::Level::kError);
+  bj::value found;
+  GB_TRYV(run_loop([&](Loop& loop) -> Async<int> {
+    loop.on_signal = [](int) {};
+    network::Config config;
+    config.directory = directory;
+    config.program = "/proc/self/exe";
+    config.ready_links = 0;
+    const auto network = network::Network::create(config, loop.executor, loop.pool);
+    const auto probed = co_await network->probe();
+    found = network::describe(network->status(), probed);
+    co_await network->stop();
+    co_return kOk;
+  }));
+  return found;
+}
+
+// The same probes that the daemon makes.
 Result<bj::value> probe_here(const std::string& data_dir, const std::string& runsc) {
   if (::geteuid() != 0) {
     return fail(
@@ -92,21 +115,46 @@ Result<bj::value> probe_here(const std::string& data_dir, const std::string& run
     if (capability.usable && strongest.is_null())
       strongest = bj::string(runtime::tier_name(tier->tier()));
   }
-  return bj::value{{"runtimes", std::move(found)}, {"auto", std::move(strongest)}};
+  GB_TRY(auto network, probe_network(directory.path() + "/network"));
+  return bj::value{{"runtimes", std::move(found)},
+                   {"auto", std::move(strongest)},
+                   {"network", std::move(network)}};
+}
+
+// "works", "missing" or "off", the thing, and what to do when it is missing.
+std::string render_head(const std::string& mark, Colour colour, const std::string& name,
+                        const std::string& detail) {
+  const bool colours = colours_on(STDOUT_FILENO);
+  std::string padded = mark;
+  padded.resize(8, ' ');
+  return coloured(padded, colour, colours) + " " +
+         coloured(printable(name), Colour::kBold, colours) + "  " + printable(detail) + "\n";
+}
+
+std::string render_problem(const bj::value& finding) {
+  std::string out = "           " + printable(text(finding, "problem")) + "\n";
+  if (!text(finding, "remedy").empty())
+    out += "           to get it: " + printable(text(finding, "remedy")) + "\n";
+  return out;
+}
+
+std::string render_network(const bj::value& findings) {
+  const auto* network = field(findings, "network");
+  if (network == nullptr) return "";  // an older daemon, or a key that may not ask
+  if (!flag(*network, "enabled"))
+    return render_head("off", Colour::kYellow, "network", "setting network.enabled");
+  if (flag(*network, "works"))
+    return render_head("works", Colour::kGreen, "network", "links, packet filter and both proxies");
+  return render_head("missing", Colour::kRed, "network", "") + render_problem(*network);
 }
 
 std::string render(const bj::value& findings, const std::string& who) {
-  const bool colours = colours_on(STDOUT_FILENO);
   std::string out;
   for (const bj::value& tier : items(findings, "runtimes")) {
     const bool usable = flag(tier, "usable");
-    const std::string mark = usable ? coloured("works   ", Colour::kGreen, colours)
-                                    : coloured("missing ", Colour::kRed, colours);
-    out += mark + " " + coloured(printable(text(tier, "runtime")), Colour::kBold, colours) + "  " +
-           printable(text(tier, "engine")) + "\n";
-    if (!usable) out += "           " + printable(text(tier, "problem")) + "\n";
-    if (!usable && !text(tier, "remedy").empty())
-      out += "           to get it: " + printable(text(tier, "remedy")) + "\n";
+    out += render_head(usable ? "works" : "missing", usable ? Colour::kGreen : Colour::kRed,
+                       text(tier, "runtime"), text(tier, "engine"));
+    if (!usable) out += render_problem(tier);
     const auto* facts = field(tier, "facts");
     if (facts == nullptr || !facts->is_object()) continue;
     for (const auto& fact : facts->get_object()) {
@@ -114,10 +162,18 @@ std::string render(const bj::value& findings, const std::string& who) {
           "           " + printable(fact.key()) + ": " + printable(text(*facts, fact.key())) + "\n";
     }
   }
+  out += render_network(findings);
   const std::string strongest = text(findings, "auto");
   out += strongest.empty() ? "No tier works: sandboxes cannot be created.\n"
                            : "`--runtime auto` means " + strongest + ".\n";
   return out + "Found by " + who + ".\n";
+}
+
+// What the daemon finds of its network. A key of role user may not ask, an older daemon has no
+// answer.
+Awaitable<void> add_network(const ApiClient& api, bj::value& findings) {
+  auto network = co_await api.call("GET", "/v1/network");
+  if (network && findings.is_object()) findings.get_object()["network"] = std::move(*network);
 }
 
 }  // namespace
@@ -132,6 +188,7 @@ int command_doctor(const Settings& settings, const std::string& runsc) {
     const auto ask = [&](Loop&, const ApiClient& api) -> Async<int> {
       auto findings = co_await api.call("GET", "/v1/runtimes");
       if (!findings) unanswered = findings.error();
+      if (findings) co_await add_network(api, *findings);
       co_return findings ? conclude_findings(*findings, "the daemon at " + api.url()) : kGlovebox;
     };
     const int status = with_api(settings, ask);
