@@ -28,6 +28,10 @@ const CLI::Validator kDuration = checked(parse_duration, "DURATION");
 const CLI::Validator kSize = checked(parse_size_mb, "SIZE");
 const CLI::Validator kPair =
     checked([](const std::string& text) { return parse_pairs({text}, false); }, "NAME=VALUE");
+const CLI::Validator kHostPorts = checked(allow_rules, "HOST[:PORTS]");
+const CLI::Validator kBlockPorts = checked(allow_cidr_rules, "CIDR[:PORTS]");
+const CLI::Validator kDenied = checked(deny_rules, "DESTINATION[:PORTS]");
+const CLI::Validator kPolicy = checked(read_policy, "FILE");
 const CLI::Validator kEnv =
     checked([](const std::string& text) { return parse_pairs({text}, true); }, "NAME[=VALUE]");
 
@@ -40,6 +44,8 @@ struct Parsed {
   ListOptions list;
   KillOptions kill;
   LogsOptions logs;
+  NetworkShowOptions network;
+  NetworkLogOptions network_log;
   TemplateOptions templates;
   KeyOptions key;
   AttackOptions attack;
@@ -57,9 +63,11 @@ class CommandLine {
   void on_run(CLI::App* command, std::function<int(const Settings&)> action);
   void add_global_options(CLI::App& app);
   void add_create_options(CLI::App& app);
+  void add_network_options(CLI::App& app);
   void add_exec_options(CLI::App& app);
   void add_sandbox_commands();
   void add_run_commands();
+  void add_network_commands();
   void add_template_commands();
   void add_key_commands();
   void add_host_commands();
@@ -119,6 +127,32 @@ void CommandLine::add_create_options(CLI::App& app) {
   app.add_option("--metadata", o.metadata, "A label, NAME=VALUE; repeatable")
       ->check(kPair)
       ->allow_extra_args(false);
+  add_network_options(app);
+}
+
+void CommandLine::add_network_options(CLI::App& app) {
+  auto& o = parsed_.run.create.network;
+  const std::vector<CLI::Option*> parts = {
+      app.add_option("--egress", o.egress,
+                     "none, allowlist or open [allowlist when something is allowed, else none]")
+          ->check(CLI::IsMember({"none", "allowlist", "open"})),
+      app.add_option("--allow", o.allow,
+                     "A host that may be reached, HOST[:PORT[,PORT]]; repeatable")
+          ->check(kHostPorts),
+      app.add_option("--allow-cidr", o.allow_cidr,
+                     "An address or block that may be reached, CIDR[:PORT[,PORT]]; repeatable")
+          ->check(kBlockPorts),
+      app.add_option("--deny", o.deny,
+                     "A host or block that may not be reached whatever else allows it; repeatable")
+          ->check(kDenied),
+      app.add_option("--preset", o.presets, "Rules by name, see `glovebox presets`; repeatable")};
+  CLI::Option* file =
+      app.add_option("--network", o.file, "A file with the whole policy as JSON")->check(kPolicy);
+  for (CLI::Option* part : parts) {
+    part->group("Network")->allow_extra_args(false);
+    file->excludes(part);
+  }
+  file->group("Network");
 }
 
 void CommandLine::add_exec_options(CLI::App& app) {
@@ -240,6 +274,30 @@ void CommandLine::add_sandbox_commands() {
   on_run(copy, [this](const Settings& s) { return actions_.copy(s, parsed_.copy); });
 }
 
+void CommandLine::add_network_commands() {
+  auto& show = parsed_.network;
+  auto& log = parsed_.network_log;
+  CLI::App* network = command(app_, "network", "What a sandbox may reach; sets it while it runs");
+  network->add_option("ID", show.sandbox, "The sandbox")->required();
+  network->add_option("--set", show.file, "A file with the new policy as JSON")->check(kPolicy);
+  on_run(network, [this](const Settings& s) { return actions_.network(s, parsed_.network); });
+
+  CLI::App* connections =
+      command(app_, "connections", "What a sandbox tried to reach, and what became of it");
+  connections->add_option("ID", log.sandbox, "The sandbox")->required();
+  connections->add_flag("-f,--follow", log.follow, "Go on until the sandbox has ended");
+  on_run(connections,
+         [this](const Settings& s) { return actions_.connections(s, parsed_.network_log); });
+
+  CLI::App* packages = command(app_, "packages", "Which packages a sandbox asked for and got");
+  packages->add_option("ID", log.sandbox, "The sandbox")->required();
+  packages->add_flag("-f,--follow", log.follow, "Go on until the sandbox has ended");
+  on_run(packages, [this](const Settings& s) { return actions_.packages(s, parsed_.network_log); });
+
+  on_run(command(app_, "presets", "Ready-made network rules"),
+         [this](const Settings& s) { return actions_.presets(s); });
+}
+
 void CommandLine::add_template_commands() {
   CLI::App* group = app_.add_subcommand("template", "Root file systems that sandboxes start from");
   group->require_subcommand(1);
@@ -331,6 +389,7 @@ CommandLine::CommandLine(const Environment& environment, const Actions& actions)
   add_host_commands();
   add_run_commands();
   add_sandbox_commands();
+  add_network_commands();
   add_template_commands();
   add_key_commands();
 }
@@ -372,13 +431,31 @@ int CommandLine::run(const std::vector<std::string>& arguments) {
 }  // namespace
 
 Actions real_actions(std::function<int(const Settings&, const UpOptions&)> up) {
-  return {std::move(up),         command_create,         command_list,
-          command_info,          command_kill,           command_copy,
-          command_run,           command_exec,           command_shell,
-          command_logs,          command_template_build, command_template_import,
-          command_template_list, command_template_info,  command_template_remove,
-          command_key_create,    command_key_list,       command_key_remove,
-          command_doctor,        command_version,        command_attack};
+  return {std::move(up),
+          command_create,
+          command_list,
+          command_info,
+          command_kill,
+          command_copy,
+          command_run,
+          command_exec,
+          command_shell,
+          command_logs,
+          command_network,
+          command_connections,
+          command_packages,
+          command_presets,
+          command_template_build,
+          command_template_import,
+          command_template_list,
+          command_template_info,
+          command_template_remove,
+          command_key_create,
+          command_key_list,
+          command_key_remove,
+          command_doctor,
+          command_version,
+          command_attack};
 }
 
 int run_command_line(const std::vector<std::string>& arguments, const Environment& environment,

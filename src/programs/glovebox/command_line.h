@@ -32,6 +32,9 @@ struct Actions {
   std::function<int(const Settings&, const ExecOptions&)> exec;
   std::function<int(const Settings&, const RunOptions&)> shell;
   std::function<int(const Settings&, const LogsOptions&)> logs;
+  std::function<int(const Settings&, const NetworkShowOptions&)> network;
+  std::function<int(const Settings&, const NetworkLogOptions&)> connections, packages;
+  std::function<int(const Settings&)> presets;
   std::function<int(const Settings&, const TemplateOptions&)> template_build, template_import;
   std::function<int(const Settings&)> template_list;
   std::function<int(const Settings&, const std::string&)> template_info, template_remove;

@@ -28,6 +28,8 @@ struct Called {
   ListOptions list;
   KeyOptions key;
   TemplateOptions templates;
+  NetworkShowOptions network;
+  NetworkLogOptions network_log;
   std::string errors;
 };
 
@@ -51,6 +53,9 @@ Called call(const std::vector<std::string>& arguments) {
   actions.kill = noted("kill", &Called::kill);
   actions.list = noted("ls", &Called::list);
   actions.key_create = noted("key create", &Called::key);
+  actions.network = noted("network", &Called::network);
+  actions.connections = noted("connections", &Called::network_log);
+  actions.packages = noted("packages", &Called::network_log);
   actions.template_build = noted("template build", &Called::templates);
   actions.version = [&c](const Settings& settings) {
     c.what = "version";
@@ -145,6 +150,30 @@ TEST(CommandLine, ReadsTheOthers) {
   EXPECT_TRUE(call({"template", "build", "base", "--refresh"}).templates.refresh);
 }
 
+TEST(CommandLine, ReadsTheNetworkOfANewSandbox) {
+  for (const char* command : {"run", "shell"}) {
+    const auto c = call({command, "--egress", "allowlist", "--allow", "a.example:443", "--allow",
+                         "*.b.example", "--allow-cidr", "20.0.0.0/8:22", "--deny", "c.b.example",
+                         "--preset", "github", "--preset", "python-packages", "--", "true"});
+    EXPECT_EQ(c.status, 42) << c.errors;
+    const NetworkOptions& network = c.run.create.network;
+    EXPECT_EQ(network.egress, "allowlist");
+    EXPECT_THAT(network.allow, ElementsAre("a.example:443", "*.b.example"));
+    EXPECT_THAT(network.allow_cidr, ElementsAre("20.0.0.0/8:22"));
+    EXPECT_THAT(network.deny, ElementsAre("c.b.example"));
+    EXPECT_THAT(network.presets, ElementsAre("github", "python-packages"));
+    EXPECT_THAT(c.run.exec.argv, ElementsAre("true"));
+  }
+  EXPECT_EQ(call({"create", "--egress", "none"}).create.network.egress, "none");
+}
+
+TEST(CommandLine, ReadsTheNetworkCommands) {
+  EXPECT_EQ(call({"network", "sb-1"}).network.sandbox, "sb-1");
+  EXPECT_FALSE(call({"network", "sb-1"}).network.file);
+  EXPECT_TRUE(call({"connections", "sb-1", "--follow"}).network_log.follow);
+  EXPECT_EQ(call({"packages", "sb-1"}).what, "packages");
+}
+
 TEST(CommandLine, WrongOnesAreExplainedAndRunNothing) {
   const std::vector<std::vector<std::string>> wrong = {
       {},
@@ -168,6 +197,16 @@ TEST(CommandLine, WrongOnesAreExplainedAndRunNothing) {
       {"kill"},
       {"kill", "--all", "x"},
       {"logs", "s"},
+      {"run", "--egress", "some", "--", "true"},
+      {"run", "--allow", "a.example:0", "--", "true"},
+      {"run", "--allow", "20.0.0.1", "--", "true"},
+      {"run", "--allow-cidr", "a.example", "--", "true"},
+      {"run", "--network", "/nonexistent.json", "--", "true"},
+      {"run", "--network", "/proc/self/status", "--", "true"},
+      {"network"},
+      {"network", "s", "--set", "/nonexistent.json"},
+      {"connections"},
+      {"presets", "extra"},
       {"logs", "s", "e", "--since-cursor", "-1"},
       {"template"},
       {"key", "create", "x", "--role", "root"},

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "programs/glovebox/network_options.h"
+
 // What the command line says, one struct a command; durations, sizes and pairs were checked when it
 // was read.
 namespace glovebox::cli {
@@ -16,6 +18,7 @@ struct CreateOptions {
   std::optional<double> cpus;
   std::optional<int64_t> processes, open_files;
   std::vector<std::string> env, metadata;
+  NetworkOptions network;
 };
 
 // How one command is run.
@@ -39,6 +42,16 @@ struct LogsOptions {
   std::string sandbox, execution;
   bool follow = false;
   uint64_t since_cursor = 0;
+};
+
+struct NetworkShowOptions {
+  std::string sandbox;
+  std::optional<std::string> file;  // the policy to set
+};
+
+struct NetworkLogOptions {
+  std::string sandbox;
+  bool follow = false;
 };
 
 struct ListOptions {

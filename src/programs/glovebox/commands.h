@@ -24,6 +24,11 @@ int command_exec(const Settings& settings, const ExecOptions& options);
 int command_shell(const Settings& settings, const RunOptions& options);
 int command_logs(const Settings& settings, const LogsOptions& options);
 
+int command_network(const Settings& settings, const NetworkShowOptions& options);
+int command_connections(const Settings& settings, const NetworkLogOptions& options);
+int command_packages(const Settings& settings, const NetworkLogOptions& options);
+int command_presets(const Settings& settings);
+
 int command_template_build(const Settings& settings, const TemplateOptions& options);
 int command_template_import(const Settings& settings, const TemplateOptions& options);
 int command_template_list(const Settings& settings);
@@ -47,7 +52,7 @@ int conclude(const Settings& settings, const Result<int>& result);
 int with_api(const Settings& settings,
              const std::function<Async<int>(Loop&, const ApiClient&)>& work);
 // The body of POST /v1/sandboxes.
-boost::json::value create_body(const CreateOptions& options);
+Result<boost::json::value> create_body(const CreateOptions& options);
 // Every page of a list.
 Async<boost::json::array> all_items(const ApiClient& api, std::string path, std::string name);
 

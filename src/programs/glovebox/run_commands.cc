@@ -192,7 +192,8 @@ Async<int> make_work_kill(Loop& loop, const ApiClient& api, const RunOptions& op
   CreateOptions create = options.create;
   const bool renews = !create.lifetime && !options.keep;
   if (renews) create.lifetime = std::to_string(kLease.count()) + "ms";
-  GB_CO_TRY(const auto created, co_await api.call("POST", "/v1/sandboxes", create_body(create)));
+  GB_CO_TRY(auto body, create_body(create));
+  GB_CO_TRY(const auto created, co_await api.call("POST", "/v1/sandboxes", std::move(body)));
   const std::string id = text(created, "id");
   const std::string path = "/v1/sandboxes/" + http::percent_encode(id);
   if (renews) spawn(loop.executor, "renew", renew(api, path));

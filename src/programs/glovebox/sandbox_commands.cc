@@ -69,6 +69,12 @@ std::string pairs_text(const bj::value& object) {
   return out;
 }
 
+std::string network_text(const bj::value& sandbox) {
+  const std::string address = text(sandbox, "network.address");
+  const std::string egress = "egress " + text(sandbox, "network.egress");
+  return address.empty() ? egress + ", no link" : egress + ", address " + address;
+}
+
 std::string render_info(const bj::value& s, const bj::value& stats) {
   const WallTime now = std::chrono::system_clock::now();
   std::vector<std::pair<std::string, std::string>> rows = {
@@ -86,7 +92,7 @@ std::string render_info(const bj::value& s, const bj::value& stats) {
                      std::to_string(number(s, "limits.processes")) + " processes"},
       {"user", text(s, "user")},
       {"workdir", text(s, "workdir")},
-      {"network", "egress " + text(s, "network.egress")},
+      {"network", network_text(s)},
       {"running", std::to_string(number(s, "running_executions"))}};
   const auto* metadata = field(s, "metadata");
   if (metadata != nullptr && !pairs_text(*metadata).empty())
@@ -136,7 +142,7 @@ int with_api(const Settings& settings,
   return conclude(settings, run_loop([&](Loop& loop) { return work(loop, *api); }));
 }
 
-bj::value create_body(const CreateOptions& options) {
+Result<bj::value> create_body(const CreateOptions& options) {
   bj::object body, limits;
   const auto put = [](bj::object& object, const char* name, const auto& value) {
     if (value) object[name] = *value;
@@ -159,7 +165,9 @@ bj::value create_body(const CreateOptions& options) {
   if (!options.env.empty()) body["env"] = to_object(parse_pairs(options.env, true).value());
   if (!options.metadata.empty())
     body["metadata"] = to_object(parse_pairs(options.metadata, false).value());
-  return body;
+  GB_TRY(auto network, network_policy(options.network));
+  if (network) body["network"] = std::move(*network);
+  return bj::value(std::move(body));
 }
 
 Async<bj::array> all_items(const ApiClient& api, std::string path, std::string name) {
@@ -176,7 +184,8 @@ Async<bj::array> all_items(const ApiClient& api, std::string path, std::string n
 
 int command_create(const Settings& settings, const CreateOptions& options) {
   return with_api(settings, [&](Loop&, const ApiClient& api) -> Async<int> {
-    GB_CO_TRY(const auto sandbox, co_await api.call("POST", "/v1/sandboxes", create_body(options)));
+    GB_CO_TRY(auto body, create_body(options));
+    GB_CO_TRY(const auto sandbox, co_await api.call("POST", "/v1/sandboxes", std::move(body)));
     if (settings.json) {
       print_json(sandbox);
     } else {
