@@ -129,6 +129,18 @@ Result<void> check(const std::string& path, const api::preview::Settings& p) {
   return {};
 }
 
+// With a default that no sandbox could get, every create call that says nothing would fail.
+Result<void> check(const std::string& path, const sandbox::Config& config, const network::Config& network) {
+  if (!config.default_network) return {};
+  const auto wrong = [&](const std::string& what) { return fail(Code::kInvalidArgument, path + ": " + what, {{"field", "network.default"}}); };
+  if (!network.is_enabled) return wrong("network.default needs network.enabled = true");
+  policy::Operator limits = network.limits;
+  limits.forwards_datagrams = true;
+  const auto within = policy::check_within(*config.default_network, limits);
+  if (!within) return wrong("network.default: " + within.error().message);
+  return {};
+}
+
 bool is_web_url(const std::string& text) { return text.starts_with("https://") || text.starts_with("http://"); }
 
 // Where "address:port" or "[address]:port" is wanted; the port may be left out.
@@ -215,7 +227,9 @@ Result<void> apply(const std::string& path, const std::string& prefix, const tom
       continue;
     }
     const std::string wrong = setter == keys.end() ? "is not a known key" : setter->second(node);
-    if (!wrong.empty()) return fail(Code::kInvalidArgument, place(path, key.source()) + ": " + name + " " + wrong, {{"field", name}});
+    if (wrong.empty()) continue;
+    const std::string what = wrong.starts_with(name) ? wrong : name + " " + wrong;  // a policy says itself where in it
+    return fail(Code::kInvalidArgument, place(path, key.source()) + ": " + what, {{"field", name}});
   }
   return {};
 }
@@ -234,6 +248,7 @@ Result<void> read_config_file(const std::string& path, sandbox::Config* config, 
   add_network(&keys, config, network, &limits);
   GB_TRYV(apply(path, "", parsed.table(), keys));
   GB_TRY(network->limits, policy::parse_operator(limits, "network"));
+  GB_TRYV(check(path, *config, *network));
   return check(path, *preview);
 }
 
