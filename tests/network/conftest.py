@@ -11,6 +11,7 @@ for _module in ("fixtures", "daemon", "client", "lab", "networked"):
     pytest.register_assert_rewrite(_module)
 
 import lab as lab_module  # noqa: E402
+import leftovers  # noqa: E402
 import netns  # noqa: E402
 from fixtures import (  # noqa: E402, F401
     api, leaving_nothing, make_daemon, pytest_collection_modifyitems, pytest_generate_tests, runtimes, tier)
@@ -22,9 +23,11 @@ def lab(tmp_path_factory):
     reason = netns.why_unusable()
     if reason:
         pytest.skip(reason)
-    made = lab_module.Lab(tmp_path_factory.mktemp("lab"))
-    yield made
-    made.close()
+    leftovers.sweep()
+    with leftovers.recorded(tmp_path_factory.getbasetemp()):
+        made = lab_module.Lab(tmp_path_factory.mktemp("lab"))
+        yield made
+        made.close()
 
 
 @pytest.fixture(scope="session")

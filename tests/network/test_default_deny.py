@@ -18,7 +18,8 @@ def everything(addresses, seconds=1.0):
     """Attempts of every kind to every address."""
     tasks = []
     for address in addresses:
-        tasks += [{"op": "tcp", "to": [address, port], "send": "GET / HTTP/1.0\r\n\r\n", "timeout": seconds} for port in TCP_PORTS]
+        tasks += [{"op": "tcp", "to": [address, port], "send": "GET / HTTP/1.1\r\nHost: allowed.test\r\nConnection: close\r\n\r\n", "timeout": seconds}
+                  for port in TCP_PORTS]
         tasks += [{"op": "udp", "to": [address, port], "send": "leak", "timeout": seconds} for port in (443, 9999)]
         tasks += [{"op": "icmp", "to": [address, 0], "send": "leak", "timeout": seconds},
                   {"op": "raw", "to": [address, 0], "protocol": 132, "send": "leak"},
@@ -59,12 +60,12 @@ def test_e01_with_an_empty_policy_nothing_arrives_and_each_flow_is_in_the_log(ne
     tasks = everything(addresses)
     with lab.watch() as seen:
         results = box.attempt(*tasks)
-        logged = box.logged(kind="connection", address=sibling.address, port=7777)
+        logged = box.logged(kind=("connection", "request").__contains__, address=sibling.address, port=7777)
     assert_no_answer(tasks, results)
     seen.assert_silent()
     assert [r["came"] for r in listening()] == [[], [], []]
     assert all(e["verdict"] == "denied" and e["rule"] == "default:none" for e in logged), logged
-    tried = {(e["address"], e["port"]) for e in box.log() if e["kind"] == "connection"}
+    tried = {(e["address"], e["port"]) for e in box.log() if e["kind"] in ("connection", "request")}
     missing = {(t["to"][0], t["to"][1]) for t in tasks if t["op"] == "tcp" and t["to"][1] != 53} - tried
     assert not missing, f"TCP attempts that are not in the log: {sorted(missing)}"
     packets = {(e["protocol"], e["address"]) for e in box.logged(kind="packet")}
@@ -102,11 +103,12 @@ def test_an_empty_policy_resolves_nothing(networked, lab):
 def test_e09_ipv6_has_no_way_out(networked, lab):
     import wire
     box = networked(OPEN)
-    targets = [ATTACKER6, ALLOWED6, HOST6, "fd00:ec2::254", "fe80::1", "ff02::1", "::ffff:" + ATTACKER, "64:ff9b::" + ATTACKER, "2002:2d42:42::1"]
+    targets = [ATTACKER6, ALLOWED6, HOST6, "fd00:ec2::254", "fe80::1", "ff02::1", "::ffff:169.254.169.254", "::ffff:10.9.0.9", "64:ff9b::" + ATTACKER, "2002:2d42:42::1"]
     tasks = [{"op": op, "to": [t, port], "send": "leak", "timeout": 1} for t in targets for op, port in (("tcp", 443), ("tcp", 80), ("udp", 9999))]
     with lab.watch() as seen:
         results = box.attempt(*tasks)
-        assert all(not r["ok"] for t, r in zip(tasks, results) if not t["to"][0].startswith("::ffff:")), results
+        assert_no_answer(tasks, results)
+        assert all(not r["ok"] for t, r in zip(tasks, results) if not t["to"][0].startswith("::ffff:")), results  # those are IPv4
         injector = wire.Injector(box.namespace, "eth0")
         for source in ("fe80::66", ATTACKER6):
             for target in [ATTACKER6, HOST6, "ff02::1", "ff02::2", "fe80::1"]:
@@ -140,7 +142,7 @@ def test_e10_metadata_is_out_of_reach_in_every_spelling(networked, lab, policy):
     box = networked(policy)
     tasks = [{"op": "http", "url": f"http://{host}/latest/meta-data/"} for host in METADATA + SPELLINGS + list(NAMED)]
     tasks += [{"op": "tcp", "to": [address, 80], "send": f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n", "timeout": 1}
-              for address in ("169.254.169.254", ATTACKER) for host in ["169.254.169.254", *SPELLINGS, "[::ffff:169.254.169.254]", *NAMED]]
+              for address in ["169.254.169.254"] + [ATTACKER] * (policy != OPEN) for host in ["169.254.169.254", *SPELLINGS, "[::ffff:169.254.169.254]", *NAMED]]
     tasks += [{"op": "tls", "to": [address, 443], "sni": name, "request": "x", "timeout": 1}
               for address in METADATA for name in ["metadata.hostile.test", "metadata3.hostile.test"]]
     with lab.watch() as seen:

@@ -28,7 +28,7 @@ IDLE_TCP = {"op": "tcp", "to": [ALLOWED, 7777], "send": "x", "timeout": 6}
 
 
 def wait_for_flows(lab, mark, count):
-    return eventually(lambda: (v := [v for v in lab.site.since(mark) if v.sent > 10 and not v.closed]) and len(v) == count and v, 10,
+    return eventually(lambda: (v := [v for v in lab.site.since(mark) if v.sent > (150 if v.port != 7777 else 10) and not v.closed]) and len(v) == count and v, 10,
                       f"{count} connections are open")
 
 
@@ -93,8 +93,8 @@ def test_e13_a_handshake_under_way_meets_the_new_policy(networked, lab):
     box = networked(ALLOWED_ONLY)
     message = hello.records(hello.client_hello("allowed.test"))
     with lab.watch() as seen:
-        finish = box.begin({"op": "tcp", "to": [ALLOWED, 443], "pieces_b64": [b64(message[:80]), b64(message[80:])], "gap": 1.5, "timeout": 4, "limit": 64},
-                           {"op": "tcp", "to": [ALLOWED, 80], "pieces_b64": [b64(b"GET / HTTP/1.1\r\nHost: allo"), b64(b"wed.test\r\n\r\n")], "gap": 1.5,
+        finish = box.begin({"op": "tcp", "to": [ALLOWED, 443], "pieces_b64": [b64(message[:80]), b64(message[80:])], "gap": 2, "timeout": 4, "limit": 64},
+                           {"op": "tcp", "to": [ALLOWED, 80], "pieces_b64": [b64(b"GET / HTTP/1.1\r\nHost: allo"), b64(b"wed.test\r\n\r\n")], "gap": 2,
                             "timeout": 4})
         eventually(lambda: box.network()["usage"]["open_connections"] >= 2, 5, "both connections are there")
         box.set_policy(NONE)

@@ -107,13 +107,13 @@ def test_c35_an_allowed_suffix_is_no_tunnel(networked, lab):
     box = networked(allowing({"host": "*.allowed.test"}))
     burst = 400
     chunks = [f"{n:04}" + os.urandom(12).hex() for n in range(burst)]
-    long_names = [".".join([os.urandom(30).hex()[:60]] * 3 + ["allowed.test"]), os.urandom(31).hex() + ".allowed.test"]
+    long_names = [".".join([os.urandom(30).hex()] * 3 + ["allowed.test"]), ".".join([os.urandom(3).hex()] * 20 + ["allowed.test"])]
     with lab.watch() as seen:
         good = box.one(op="resolve", name="www.allowed.test")
         results = box.attempt(*[dns(name, kind) for name in long_names for kind in ("A", "TXT")])
         others = box.attempt(*[dns("www.allowed.test", kind) for kind in ("TXT", "NULL", "MX", "ANY")])
         box.attempt(*[dns(chunk + ".allowed.test", timeout=0.5) for chunk in chunks])
-    assert good["addresses"] == [ALLOWED]
+    assert good.get("addresses") == [ALLOWED], (good, box.log(), seen.queries)
     assert all(r.get("rcode") in (names.REFUSED, names.NXDOMAIN) for r in results), results
     assert not set(long_names) & seen.asked_names
     assert all(r.get("rcode") != names.NOERROR or r["answer_count"] == 0 for r in others), others
@@ -189,7 +189,7 @@ def test_e03_answers_that_are_broken_slow_or_huge_harm_nobody(networked, lab):
     bad = {"loop": Answer(raw=loop), "wrong-id": Answer(raw=wrong_id), "other-question": Answer(raw=other_question), "count": Answer(raw=lies),
            "empty": Answer(raw=lambda _: b""), "garbage": Answer(raw=lambda _: os.urandom(400)), "servfail": Answer(rcode=names.SERVFAIL),
            "cname-loop": Answer([("CNAME", "cname-loop.hostile.test")]), "silent": Answer(silent=True), "nothing": Answer()}
-    good = {"huge": Answer([("A", ALLOWED)] * 200, truncated=True), "slow": Answer([("A", ALLOWED)], delay=0.7), "zero-ttl": Answer([("A", ALLOWED)])}
+    good = {"huge": Answer([("A", ALLOWED)] * 100, truncated=True), "slow": Answer([("A", ALLOWED)], delay=0.7), "zero-ttl": Answer([("A", ALLOWED)])}
     for name, answer in {**bad, **good}.items():
         lab.names.script(f"{name}.hostile.test", answer)
     box, neighbour = networked(HOSTILE), networked(ALLOWED_ONLY)
@@ -225,11 +225,12 @@ def test_an_allowed_name_that_is_no_host_fails_as_a_name(networked, lab):
 
 def test_resolver_sees_no_more_than_it_must(networked, lab):
     """No search domains, no reverse lookups, no question twice within a lifetime."""
-    lab.names.script("cached.hostile.test", Answer([("A", ALLOWED)], ttl=60))
+    name = f"x{os.urandom(4).hex()}.hostile.test"  # one that nobody has asked for
+    lab.names.script(name, Answer([("A", ALLOWED)], ttl=60))
     box = networked(HOSTILE)
     with lab.watch() as seen:
         for _ in range(5):
-            box.one(**dns("cached.hostile.test"))
-        box.attempt(*[http("cached.hostile.test") for _ in range(5)])
+            box.one(**dns(name))
+        box.attempt(*[http(name) for _ in range(5)])
     assert [q.kind for q in seen.queries].count(1) == 1, seen.queries
-    seen.assert_only({(ALLOWED, 80)}, {"cached.hostile.test"})
+    seen.assert_only({(ALLOWED, 80)}, {name})

@@ -21,7 +21,7 @@ def refusal_in(text):
 
 def test_e15_over_http_it_is_json(networked, lab):
     box = networked(ALLOWED_ONLY)
-    result = box.one(op="tcp", to=[ATTACKER, 80], send="GET /x HTTP/1.1\r\nHost: evil.test\r\n\r\n", timeout=3)
+    result = box.one(op="tcp", to=[ATTACKER, 80], send="GET /x HTTP/1.1\r\nHost: evil.test\r\nConnection: close\r\n\r\n", timeout=3)
     body = refusal_in(result["received"])
     for part in (body, body["error"]):
         assert FIELDS <= set(part), part
@@ -75,7 +75,7 @@ def test_e15_a_network_fault_looks_different(networked, lab):
     rules = [{"host": h} for h in ("down.allowed.test", "refusing.allowed.test", "nothing.test")]
     box = networked(allowing(*rules, {"host": "refusing.allowed.test", "ports": [8888], "protocols": ["http"]},
                              {"cidr": f"{THIRD}/32", "ports": [9], "protocols": ["tcp"]}, {"host": "allowed.test"}))
-    web = lambda host, port=80, **fields: {"op": "tcp", "to": [ALLOWED, port], "send": f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n", "timeout": 15, **fields}
+    web = lambda host, port=80, **fields: {"op": "tcp", "to": [ALLOWED, port], "send": f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n", "timeout": 15, **fields}
     tls = lambda host: {"op": "tls", "to": [ALLOWED, 443], "sni": host, "request": "x", "timeout": 15}
     down, refusing, nothing, tls_down, tls_nothing, raw = box.attempt(
         web("down.allowed.test"), web("refusing.allowed.test:8888", 8888), web("nothing.test"), tls("down.allowed.test"), tls("nothing.test"),

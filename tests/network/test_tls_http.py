@@ -6,6 +6,7 @@ import os
 import pytest
 
 import hello
+from client import eventually
 from lab import ALLOWED, ATTACKER, SECOND
 from networked import ALLOWED_ONLY, CA, NONE, OPEN, allowing, b64, received
 
@@ -75,8 +76,8 @@ def test_large_bodies_pass_unchanged_both_ways(networked, lab):
         mark = lab.site.mark()
         assert box.curl("--data-binary", "@/tmp/body", f"{scheme}://allowed.test/upload")[0] == 0
         assert lab.site.since(mark)[0].requests[0][0] == "POST"
-    usage = box.network()["usage"]
-    assert usage["bytes_in"] >= 2 * size and usage["bytes_out"] >= 2 * size, usage
+    counted = lambda: min(box.network()["usage"][way] for way in ("bytes_in", "bytes_out")) >= 2 * size
+    eventually(counted, 5, "all of it counts as used")
 
 
 # E05 --------------------------------------------------------------------------------------------------------------------------
@@ -127,7 +128,7 @@ def bad_hellos():
         "subdomain": raw(hello.records(hello.client_hello("sub.allowed.test"))),
         "list longer than the extension": odd(sni=b"\x01\x00\x00\x00\x0callowed.test"),
         "name of type 1": odd(sni=b"\0\x0f\x01\0\x0callowed.test"),
-        "wrong handshake length": raw(hello.records(first[:1] + b"\0\x02\0" + first[4:])),
+        "handshake shorter than it is": raw(hello.records(first[:1] + b"\0\0\x30" + first[4:])),
         "record of 0 bytes": raw(b"\x16\x03\x01\0\0" * 40 + hello.records(second)),
         "record too long": raw(b"\x16\x03\x01\xff\xff" + first),
         "SSLv2": raw(b"\x80\x2e\x01\x03\x01" + bytes(43)),
@@ -355,7 +356,8 @@ def test_methods_and_paths_of_a_rule_hold(networked, lab):
         assert '"site": "allowed"' in result["received"], (wanted, result)
     for wanted, result in zip(bad, results[len(good):]):
         passed_as_it_is = wanted[1] == "/public/%252e%252e/private" and '"site": "allowed"' in result["received"]
-        assert passed_as_it_is or result["received"].split(" ")[1:2] in (["403"], ["400"]), (wanted, result)
+        refused = result["received"].split(" ")[1:2] in (["403"], ["400"]) or wanted[0] == "get" and not result["received"]
+        assert passed_as_it_is or refused, (wanted, result)
     targets = {r[1] for v in seen.visits for r in v.requests}
     assert targets <= {r[1] for r in good} | {"/public/%252e%252e/private"}, targets
 
@@ -424,11 +426,15 @@ def test_c36_a_bad_change_is_refused_and_changes_nothing(networked, lab):
 
 def test_c36_no_proxy_settings_are_needed_and_none_help(networked, lab):
     box = networked(ALLOWED_ONLY)
+    ways = ["", "-x http://45.66.0.66:3128", "-x socks5h://45.66.0.66:1080", f"-x http://{box.gateway}:3129", f"--connect-to ::{ATTACKER}:",
+            f"--resolve evil.test:443:{ALLOWED}", f"--resolve evil.test:80:{ALLOWED}", "--doh-url https://8.8.8.8/dns-query"]
+    calls = [f"curl -sk --max-time 5 {way} {scheme}://evil.test/ > {n}-{scheme}; echo $? > {n}-{scheme}.code" for n, way in enumerate(ways)
+             for scheme in ("https", "http")]
     with lab.watch() as seen:
-        for proxy in ([], ["-x", "http://45.66.0.66:3128"], ["-x", "socks5h://45.66.0.66:1080"], ["-x", f"http://{box.gateway}:3129"],
-                      ["--connect-to", f"::{ATTACKER}:"], ["--resolve", f"evil.test:443:{ALLOWED}"], ["--doh-url", "https://8.8.8.8/dns-query"]):
-            for url in ("https://evil.test/", "http://evil.test/"):
-                code, text = box.curl(*proxy, url)
-                assert code != 0 or "egress_denied" in text, (proxy, url, text)
+        box.ok("mkdir -p /tmp/ways; cd /tmp/ways; " + " & ".join(f"({call})" for call in calls) + " & wait")
     seen.assert_attacker_saw_nothing()
-    assert "evil.test" not in seen.asked_names
+    assert not seen.queries and seen.destinations <= {(ALLOWED, 443), (ALLOWED, 80)}, (seen.queries, seen.left)
+    answers = box.ok("cd /tmp/ways; for code in *.code; do echo \"$code $(cat $code) $(cat ${code%.code})\"; done").splitlines()
+    assert len(answers) == len(calls)
+    for answer in answers:
+        assert answer.split()[1] != "0" or '"egress_denied"' in answer, answer

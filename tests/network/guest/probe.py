@@ -25,7 +25,8 @@ def fault(error):
         reason = error.reason or str(error)
         return next((value for key, value in names.items() if key in reason), reason)
     if isinstance(error, socket.gaierror):
-        return {socket.EAI_NONAME: "EAI_NONAME", socket.EAI_AGAIN: "EAI_AGAIN", socket.EAI_FAIL: "EAI_FAIL"}.get(error.errno, f"EAI {error.errno}")
+        return {socket.EAI_NONAME: "EAI_NONAME", socket.EAI_AGAIN: "EAI_AGAIN", socket.EAI_FAIL: "EAI_FAIL",
+                socket.EAI_NODATA: "EAI_NODATA"}.get(error.errno, f"EAI {error.errno}")
     if isinstance(error, (TimeoutError, socket.timeout)):
         return "timeout"
     return errno.errorcode.get(getattr(error, "errno", None), type(error).__name__)
