@@ -114,12 +114,15 @@ forEachTier("commands", (context) => {
 
   test("processes are listed and signalled with their tree", async () => {
     const box = await context.shared();
-    let started;
+    let started, printed;
     const pid = new Promise((resolve) => { started = resolve; });
-    const running = box.process.exec("sleep 62 & sleep 62", { onPid: started, workdir: "/tmp" });
+    const forked = new Promise((resolve) => { printed = resolve; });
+    const command = "sleep 62 & echo forked; sleep 62";  // a signal that comes before the fork would miss the child
+    const running = box.process.exec(command, { onPid: started, onStdout: () => printed(), workdir: "/tmp" });
     const id = await pid;
+    await forked;
     const listed = (await box.process.list()).find((p) => p.pid === id);
-    assert.deepEqual(listed.cmd, ["/bin/sh", "-c", "sleep 62 & sleep 62"]);
+    assert.deepEqual(listed.cmd, ["/bin/sh", "-c", command]);
     assert.equal(listed.cwd, "/tmp");
     assert.ok(Math.abs(listed.startedAt - Date.now()) < 20_000);
     await box.process.kill(id);
