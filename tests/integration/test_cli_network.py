@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 from client import eventually
-from test_cli import Cli, cli  # noqa: F401
+from daemon import find_program
+from test_cli import Cli, cli, lonely  # noqa: F401
 
 DENIED = "http://20.9.9.9/path"  # no route there is needed: it is refused before anything is dialled
 
@@ -152,3 +153,14 @@ def test_doctor_says_when_the_network_is_switched_off(make_daemon):
     assert "off      network" in off.ok("doctor")
     done = off.run("run", "--egress", "open", "--", "true")
     assert done.returncode == 125 and b"network.enabled" in done.stderr, done
+
+
+def test_doctor_says_how_to_get_what_is_missing_and_leaves_nothing(lonely, tmp_path):  # noqa: F811
+    """Without nft, which is in /usr/sbin: a mount namespace of the test's own hides that directory."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    hidden = ["unshare", "--mount", "--propagation", "private", "sh", "-c", 'mount --bind "$1" /usr/sbin && shift && exec "$@"', "sh", empty]
+    done = subprocess.run([*hidden, find_program(), "--json", "doctor"], env=lonely.env, capture_output=True, timeout=120)
+    found = json.loads(done.stdout)["network"]
+    assert found == {"enabled": True, "works": False, "problem": "networks need nftables: install the package nftables",
+                     "remedy": "apt-get install nftables", "links": 0, "ready_links": 0}

@@ -119,8 +119,13 @@ std::string head_of_line(const bj::value& entry, const char* verdict_name) {
 // The rule, and why when it was not granted.
 std::string ground(const bj::value& entry) {
   std::string out = text(entry, "rule");
-  if (!text(entry, "reason").empty()) out += (out.empty() ? "" : ": ") + text(entry, "reason");
-  if (!text(entry, "how_to_allow").empty()) out += " " + text(entry, "how_to_allow");
+  for (const char* name : {"reason", "how_to_allow"}) {
+    const std::string sentence = text(entry, name);
+    if (sentence.empty()) continue;
+    if (!out.empty())
+      out += out.ends_with('.') ? " " : name == std::string_view("reason") ? ": " : ". ";
+    out += sentence;
+  }
   return out;
 }
 

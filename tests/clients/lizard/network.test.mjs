@@ -67,6 +67,11 @@ forEachTier("network", (context) => {
     assert.equal(policy.egress, "allowlist");
     assert.equal(policy.allow.length, allowed.length);
     await assert.rejects(box.exposePort(3000), (e) => e.status === 409 && e.code === "INTERNET_ACCESS_OFF");
+    for (const [changed, internet, hosts] of [[{ egress: "open" }, true, []], [{ allow: [{ host: "other.example" }] }, false, ["other.example"]]]) {
+      assert.equal((await native("PUT", `/v1/sandboxes/${box.sandboxId}/network`, changed, await context.key())).status, 200);
+      const now = await box.getInfo();
+      assert.deepEqual([now.internetAccess, now.allowedHosts], [internet, hosts], "what is said follows the policy in force");
+    }
     await box.kill();
   });
 
