@@ -15,13 +15,27 @@ Async<void> Call::send_json(int status, std::string json) const {
   co_return co_await exchange.response.send(status, std::move(h), std::move(json));
 }
 
+namespace {
+
+// "e2b_" and the hex digits of a key are that key: clients of that protocol refuse to send any other form.
+std::string plain_key(std::string key) {
+  constexpr std::string_view kForm = "e2b_";
+  if (!key.starts_with(kForm) || key.size() % 2 != 0) return key;
+  std::string encoded;
+  for (size_t i = kForm.size(); i < key.size(); i += 2) encoded += "%" + key.substr(i, 2);
+  return http::percent_decode(encoded).value_or(std::move(key));
+}
+
+}  // namespace
+
 std::string key_of(const http::Request& request) {
-  if (const auto key = request.header("X-API-Key")) return *key;
+  if (auto key = request.header("X-API-Key")) return plain_key(std::move(*key));
   const auto authorization = request.header("Authorization");
   constexpr std::string_view kBearer = "bearer ";
   if (!authorization || authorization->size() <= kBearer.size()) return {};
   if (!http::same_name(authorization->substr(0, kBearer.size()), kBearer)) return {};
-  return authorization->substr(authorization->find_first_not_of(' ', kBearer.size()));
+  const size_t begin = std::min(authorization->find_first_not_of(' ', kBearer.size()), authorization->size());
+  return plain_key(authorization->substr(begin));
 }
 
 namespace {

@@ -25,7 +25,7 @@ struct Call {
 
 using Action = std::function<Async<void>(Call&)>;
 
-// The key of `Authorization: Bearer …` or `X-API-Key: …`; empty when there is none.
+// The key of `Authorization: Bearer …` or `X-API-Key: …`; empty when there is none. Also in the form "e2b_<the key in hex digits>".
 std::string key_of(const http::Request& request);
 
 // Adds a route whose callers must have a valid key. An error of the action becomes its JSON answer, or cuts the connection

@@ -203,6 +203,18 @@ Async<void> Gateway::pass_on(http::Exchange& exchange, const Address& address, c
   co_return co_await http::relay(exchange, std::move(stream), std::move(request), std::move(options));
 }
 
+Async<void> Gateway::pass(http::Exchange& exchange, const std::string& id, uint16_t port) {
+  Address address;
+  address.id = id;
+  address.port = port;
+  address.path = exchange.request.path;
+  GB_CO_TRY(const auto info, live_sandbox(address));
+  if (port_state(info, port).is_revoked) co_return fail(Code::kNotFound, "the preview of port " + std::to_string(port) + " was revoked");
+  const auto done = co_await pass_on(exchange, address, info);
+  if (!done) co_return fail(as_preview_error(done.error(), port));
+  co_return Result<void>();
+}
+
 void Gateway::cut(const std::string& id, uint16_t port) {
   std::vector<std::shared_ptr<http::Stream>> streams;
   const auto [begin, end] = open_.equal_range({id, port});
@@ -229,6 +241,11 @@ std::string Gateway::domain_authority() const {
   const uint16_t own = domain_scheme() == "https" ? 443 : 80;
   const uint16_t port = settings_.port != 0 ? settings_.port : domain_port_ != 0 ? domain_port_ : own;
   return settings_.domain + (port == own ? "" : ":" + std::to_string(port));
+}
+
+std::string Gateway::parent_domain() const {
+  if (!settings_.domain.empty()) return domain_authority();
+  return listen_port_ == 0 ? "" : "localhost:" + std::to_string(listen_port_);
 }
 
 Async<Gateway::View> Gateway::view(const sandbox::Caller& caller, const std::string& id, uint16_t port, const Outside& outside) {
@@ -284,7 +301,7 @@ Async<Gateway::Exposed> Gateway::expose(const sandbox::Caller& caller, const std
     GB_CO_TRYV(co_await change(caller, info, port, state));
   }
   const bool has_domain = !settings_.domain.empty();
-  const std::string parent = has_domain ? domain_authority() : "localhost" + (listen_port_ != 0 ? ":" + std::to_string(listen_port_) : "");
+  const std::string own = parent_domain(), parent = own.empty() ? "localhost" : own;
   Exposed out;
   out.host = id + "-" + std::to_string(port) + "." + parent;
   out.token = tokens_.token(id, kAllPorts, port_state(info, kAllPorts).generation);

@@ -35,6 +35,12 @@ class Gateway {
   // `only_names`: host names below the domain; everything else is 404.
   Awaitable<void> serve(http::Exchange& exchange, bool only_names = false);
 
+  // Passes a request on whose sender another dialect has let in: the host form, every path the app's. kNotFound for a port whose
+  // preview was revoked; otherwise the errors of a dial, kPreviewUnreachable where it is the app's.
+  Async<void> pass(http::Exchange& exchange, const std::string& id, uint16_t port);
+  // What stands behind "<port>-<id>." in host names: the domain, or "localhost:<port>"; empty where there are none.
+  std::string parent_domain() const;
+
   // Ends everything that is open.
   void cut_all();
 

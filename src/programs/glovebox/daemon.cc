@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "api/e2b/e2b.h"
 #include "api/lizard/lizard.h"
 #include "api/preview/ports.h"
 #include "api/v1/v1.h"
@@ -150,6 +151,7 @@ class Daemon {
   api::v1::Parts parts_;
   http::Router router_;
   std::unique_ptr<api::preview::Gateway> previews_;
+  std::unique_ptr<api::e2b::Dialect> e2b_;
   std::unique_ptr<http::Server> server_, preview_server_;
   bool stopping_ = false;
 };
@@ -223,9 +225,13 @@ Result<void> Daemon::listen() {
   api::v1::add_routes(router_, parts_);
   api::preview::add_port_routes(router_, *keys_, previews_.get());
   api::lizard::add_lizard_routes(router_, *manager_, *keys_, *previews_);
+  GB_TRY(auto e2b_tokens, api::preview::Tokens::load(config_.data_dir + "/e2b.key"));
+  e2b_ = std::make_unique<api::e2b::Dialect>(api::e2b::Parts{*manager_, *keys_, *previews_, *pool_, std::move(e2b_tokens)});
+  e2b_->add_control_routes(router_);
   http::ServerConfig server;
   server.listen = options_.listen;
   auto handler = [this](http::Exchange& exchange) -> Awaitable<void> {
+    if (e2b_->claims(exchange.request)) return e2b_->serve(exchange);
     return previews_->claims(exchange.request) ? previews_->serve(exchange) : router_.handle(exchange);
   };
   GB_TRY(server_, http::Server::listen(loop_.get_executor(), server, handler));
@@ -241,7 +247,9 @@ Result<void> Daemon::listen_for_previews() {
   config.listen = preview_settings_.listen;
   config.tls_cert = preview_settings_.tls_cert;
   config.tls_key = preview_settings_.tls_key;
-  auto handler = [this](http::Exchange& exchange) -> Awaitable<void> { return previews_->serve(exchange, true); };
+  auto handler = [this](http::Exchange& exchange) -> Awaitable<void> {
+    return e2b_->claims_name(exchange.request) ? e2b_->serve(exchange) : previews_->serve(exchange, true);
+  };
   GB_TRY(preview_server_, http::Server::listen(loop_.get_executor(), config, handler));
   log::info("daemon.previews", {{"listen", preview_server_->address()}, {"domain", preview_settings_.domain}, {"tls", !config.tls_cert.empty()}});
   return {};

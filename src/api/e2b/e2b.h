@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "api/preview/gateway.h"
+#include "base/async.h"
+#include "http/router.h"
+#include "sandbox/service.h"
+#include "tenant/keys.h"
+
+// The E2B dialect: what the unmodified `e2b` clients (JavaScript, Python) and `novita-sandbox` speak, on the daemon's one address.
+// docs/e2b.md says what is there.
+namespace glovebox::api::e2b {
+
+struct Parts {
+  sandbox::SandboxService& service;
+  tenant::Keys& keys;
+  preview::Gateway& previews;
+  BlockingPool& pool;
+  preview::Tokens tokens;  // of a secret of its own; see Access
+};
+
+// Loop thread only.
+class Dialect {
+ public:
+  // What `parts` refers to outlives it, and it outlives the router of add_control_routes().
+  explicit Dialect(Parts parts) : parts_(std::move(parts)) {}
+
+  // The control API: /sandboxes, /v2/sandboxes, /templates and the like.
+  void add_control_routes(http::Router& router);
+
+  // True for what goes to a port of a sandbox: its daemon of files and processes, or a server in it.
+  bool claims(const http::Request& request) const;
+  // The same where only host names count: what the public listener takes.
+  bool claims_name(const http::Request& request) const;
+  Awaitable<void> serve(http::Exchange& exchange);
+
+ private:
+  Parts parts_;
+};
+
+}  // namespace glovebox::api::e2b

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "api/e2b/control.h"
+#include "api/e2b/names.h"
+#include "api/e2b/network.h"
+#include "api/e2b/views.h"
+#include "http/json.h"
+
+// Create, connect, inspect, end.
+namespace glovebox::api::e2b {
+namespace {
+
+namespace bj = boost::json;
+using sandbox::Millis;
+
+constexpr int64_t kMaxSeconds = 365LL * 24 * 3600;
+constexpr int64_t kDefaultSeconds = 300;
+constexpr int64_t kDefaultSecondsV1 = 15;
+
+Millis seconds(int64_t n) { return Millis(n * 1000); }
+
+bool is_empty(const bj::value* value) {
+  if (value == nullptr || value->is_null()) return true;
+  if (const auto* object = value->if_object()) return object->empty();
+  if (const auto* array = value->if_array()) return array->empty();
+  return false;
+}
+
+// What the protocol can ask for and this server cannot give is refused, never accepted and dropped.
+Result<void> refuse_what_is_missing(json::Reader& r) {
+  GB_TRY(const bool auto_pause, r.boolean("autoPause").or_default(false));
+  if (auto_pause) return fail(Code::kUnsupported, "this server does not have pause at the end of the timeout");
+  if (const bj::value* resume = r.any("autoResume"); resume != nullptr && !resume->is_null()) {
+    json::Reader inner(*resume, "autoResume");
+    GB_TRY(const bool enabled, inner.boolean("enabled").or_default(false));
+    if (enabled) return fail(Code::kUnsupported, "this server does not have resume on traffic");
+  }
+  constexpr std::pair<const char*, const char*> kMissing[] = {
+      {"mcp", "the MCP gateway"}, {"volumeMounts", "volumes"}, {"iam", "workload identities"}, {"secrets", "secrets"}};
+  for (const auto& [field, feature] : kMissing) {
+    if (!is_empty(r.any(field))) return fail(Code::kUnsupported, "this server does not have " + std::string(feature));
+  }
+  return {};
+}
+
+struct CreateRequest {
+  sandbox::CreateSpec spec;
+  bool chose_network = false;  // more than the clients' default
+};
+
+Result<void> read_network(json::Reader& r, CreateRequest& request) {
+  GB_TRY(const auto internet, r.boolean("allow_internet_access").optional());
+  const bj::value* network = r.any("network");
+  GB_TRY(auto policy, network_policy(internet, network));
+  request.spec.network = std::make_shared<policy::NetworkPolicy>(std::move(policy));
+  request.chose_network = internet == false || !is_empty(network);
+  bool is_public = true;
+  if (network != nullptr && network->is_object()) {
+    json::Reader inner(*network, "network");
+    GB_TRY(is_public, inner.boolean("allowPublicTraffic").or_default(true));
+  }
+  request.spec.attributes[kTrafficAttribute] = is_public ? "public" : "private";
+  return {};
+}
+
+Result<CreateRequest> parse_create(const bj::value& body, int64_t default_seconds) {
+  json::Reader r(body);
+  CreateRequest request;
+  sandbox::CreateSpec& spec = request.spec;
+  GB_TRYV(refuse_what_is_missing(r));
+  GB_TRY(const auto reference, r.string("templateID", 1, 200).required());
+  spec.template_name = template_name(reference);
+  spec.attributes = {{kDialectAttribute, "on"}, {kTemplateAttribute, reference}};
+  GB_TRY(const auto timeout, r.integer("timeout", 1, kMaxSeconds).or_default(default_seconds));
+  spec.lifetime = seconds(timeout);
+  GB_TRY(spec.metadata, r.string_map("metadata").or_default({}));
+  GB_TRY(spec.env, r.string_map("envVars").or_default({}));
+  GB_TRYV(read_network(r, request));
+  return request;
+}
+
+// The clients' default is a sandbox that reaches the Internet. Where the operator gives less, it gets what the operator gives to
+// everybody; what a caller chose is given as it is or refused.
+Async<sandbox::SandboxService::Created> create_within(ControlCall& call, CreateRequest request) {
+  sandbox::CreateSpec plain = request.spec;
+  plain.network = nullptr;
+  auto created = co_await call.parts.service.create(call.caller, std::move(request.spec));
+  const bool is_above = !created && (created.error().code == Code::kForbidden || created.error().code == Code::kUnsupported);
+  if (request.chose_network || !is_above) co_return created;
+  co_return co_await call.parts.service.create(call.caller, std::move(plain));
+}
+
+Async<void> create(ControlCall& call, int64_t default_seconds) {
+  GB_CO_TRY(const auto body, co_await call.json_body());
+  GB_CO_TRY(auto request, parse_create(body, default_seconds));
+  if (const auto key = call.request().header("Idempotency-Key"); key && !key->empty() && key->size() <= 255) {
+    request.spec.idempotency_key = *key;
+    request.spec.request = json::to_text(body);
+  }
+  const bool repeatable = !request.spec.idempotency_key.empty();
+  GB_CO_TRY(const auto created, co_await create_within(call, std::move(request)));
+  Result<void> sent = fail(Code::kCancelled, "the client went away while its sandbox started");
+  if (!call.exchange.client_gone()) sent = co_await call.reply(sandbox_object(created.info, call.parts), 201);
+  // Nobody knows its id: it would only run out its lifetime.
+  if (!sent && !repeatable) (void)co_await call.parts.service.kill(call.caller, created.info.id);
+  co_return sent;
+}
+
+Async<void> get(ControlCall& call) {
+  GB_CO_TRY(const auto info, call.live_sandbox());
+  co_return co_await call.reply(detail_object(info, call.parts));
+}
+
+Async<void> kill(ControlCall& call) {
+  GB_CO_TRYV(call.live_sandbox());
+  GB_CO_TRY(const auto killed, co_await call.parts.service.kill(call.caller, call.id()));
+  if (killed.already_ended) co_return fail(Code::kSandboxNotFound, "sandbox '" + call.param("id") + "' was not found");
+  co_return co_await call.reply_empty();
+}
+
+// A deadline that is later than the present one, and the mark that makes the sandbox reachable by this dialect's means.
+Async<sandbox::SandboxInfo> extend(ControlCall& call, const sandbox::SandboxInfo& info, int64_t timeout) {
+  sandbox::Update update;
+  const WallTime wanted = std::chrono::system_clock::now() + seconds(timeout);
+  if (info.expires_at && *info.expires_at < wanted) update.lifetime = seconds(timeout);
+  if (!info.attributes.contains(kDialectAttribute)) update.attributes[kDialectAttribute] = "on";
+  if (!update.lifetime && update.attributes.empty()) co_return info;
+  co_return co_await call.parts.service.update(call.caller, info.id, std::move(update));
+}
+
+Async<void> connect(ControlCall& call) {
+  GB_CO_TRY(const auto info, call.live_sandbox());
+  if (info.state == sandbox::State::kPaused) co_return fail(Code::kUnsupported, "this server does not have resume");
+  GB_CO_TRY(const auto body, co_await call.json_body());
+  json::Reader r(body);
+  GB_CO_TRY(const auto timeout, r.integer("timeout", 0, kMaxSeconds).or_default(kDefaultSeconds));
+  GB_CO_TRY(const auto extended, co_await extend(call, info, timeout));
+  co_return co_await call.reply(sandbox_object(extended, call.parts));
+}
+
+Async<void> set_timeout(ControlCall& call) {
+  GB_CO_TRYV(call.live_sandbox());
+  GB_CO_TRY(const auto body, co_await call.json_body());
+  json::Reader r(body);
+  GB_CO_TRY(const auto timeout, r.integer("timeout", 0, kMaxSeconds).required());
+  if (timeout == 0) {  // over at once; our own 0 would mean "none"
+    GB_CO_TRYV(co_await call.parts.service.kill(call.caller, call.id()));
+    co_return co_await call.reply_empty();
+  }
+  sandbox::Update update;
+  update.lifetime = seconds(timeout);
+  GB_CO_TRYV(co_await call.parts.service.update(call.caller, call.id(), std::move(update)));
+  co_return co_await call.reply_empty();
+}
+
+Async<void> refresh(ControlCall& call) {
+  GB_CO_TRY(const auto info, call.live_sandbox());
+  GB_CO_TRY(const auto body, co_await call.json_body());
+  json::Reader r(body);
+  GB_CO_TRY(const auto duration, r.integer("duration", 0, kMaxSeconds).or_default(kDefaultSecondsV1));
+  GB_CO_TRYV(co_await extend(call, info, duration));
+  co_return co_await call.reply_empty();
+}
+
+Async<void> resume(ControlCall& call) {
+  GB_CO_TRY(const auto info, call.live_sandbox());
+  if (info.state == sandbox::State::kPaused) co_return fail(Code::kUnsupported, "this server does not have resume");
+  co_return fail(Code::kConflict, "sandbox '" + call.param("id") + "' is running", {{"state", "ready"}});
+}
+
+}  // namespace
+
+void add_sandbox_routes(ControlRoutes& routes) {
+  routes.add("POST", "/v2/sandboxes", [](ControlCall& call) { return create(call, kDefaultSeconds); });
+  routes.add("POST", "/sandboxes", [](ControlCall& call) { return create(call, kDefaultSecondsV1); });
+  routes.add("GET", "/sandboxes/{id}", get);
+  routes.add("DELETE", "/sandboxes/{id}", kill);
+  routes.add("POST", "/sandboxes/{id}/connect", connect);
+  routes.add("POST", "/v2/sandboxes/{id}/connect", connect);
+  routes.add("POST", "/sandboxes/{id}/timeout", set_timeout);
+  routes.add("POST", "/sandboxes/{id}/refreshes", refresh);
+  routes.add("POST", "/sandboxes/{id}/resume", resume);
+}
+
+void add_network_routes(ControlRoutes& routes) {
+  routes.add("PUT", "/sandboxes/{id}/network", [](ControlCall& call) -> Async<void> {
+    GB_CO_TRYV(call.live_sandbox());
+    GB_CO_TRY(const auto body, co_await call.json_body());
+    json::Reader r(body);
+    GB_CO_TRY(const auto internet, r.boolean("allow_internet_access").optional());
+    GB_CO_TRY(auto policy, network_policy(internet, &body));
+    auto shared = std::make_shared<policy::NetworkPolicy>(std::move(policy));
+    GB_CO_TRYV(co_await call.parts.service.set_network(call.caller, call.id(), std::move(shared)));
+    co_return co_await call.reply_empty();
+  });
+}
+
+void add_metrics_routes(ControlRoutes& routes) {
+  routes.add("GET", "/sandboxes/{id}/metrics", [](ControlCall& call) -> Async<void> {
+    GB_CO_TRYV(call.live_sandbox());
+    GB_CO_TRY(const auto sample, co_await sample_usage(call.parts.service, call.caller, call.id()));
+    co_return co_await call.reply(bj::array{metric_object(sample)});
+  });
+}
+
+}  // namespace glovebox::api::e2b

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tables share: the daemon's address, a key for each tier, the record of what every method did.
+//
+//   GLOVEBOX_URL        the daemon, for example http://127.0.0.1:7070
+//   GLOVEBOX_ADMIN_KEY  a key of role admin
+//   E2B_TIERS           tiers to test, for example "gvisor,container" (default: all that work)
+//   GLOVEBOX_LONG=1     older and related clients on every tier, too, not only on the lightest
+//   E2B_RESULTS         a directory for <client>-<tier>.json, from which ./write-table makes docs/compatibility.md
+
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { after, describe, test } from "node:test";
+
+export const url = process.env.GLOVEBOX_URL;
+const adminKey = process.env.GLOVEBOX_ADMIN_KEY;
+if (!url || !adminKey) throw new Error("GLOVEBOX_URL and GLOVEBOX_ADMIN_KEY are not set: see README.md");
+
+export async function native(method, path, body, key = adminKey) {
+  const answer = await fetch(url + path, {
+    method,
+    headers: { Authorization: `Bearer ${key}`, "Content-Type": "application/json" },
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  const text = await answer.text();
+  return { status: answer.status, text, json: text ? JSON.parse(text) : undefined };
+}
+
+const known = (await native("GET", "/v1/runtimes")).json.runtimes;
+const wanted = process.env.E2B_TIERS?.split(",") ?? known.map((r) => r.runtime);
+const isLong = process.env.GLOVEBOX_LONG === "1";
+
+// The form of a key that every release of the clients takes.
+export const e2bForm = (key) => "e2b_" + Buffer.from(key).toString("hex");
+
+export async function until(check, what, seconds = 10) {
+  const deadline = Date.now() + seconds * 1000;
+  for (;;) {
+    const value = await check();
+    if (value) return value;
+    if (Date.now() > deadline) throw new Error(`${what} did not come true in ${seconds} s`);
+    await new Promise((done) => setTimeout(done, 20));
+  }
+}
+
+// What a method that the server does not have must do: fail in a way that says so.
+export async function refuses(work) {
+  try {
+    await work();
+  } catch (error) {
+    assert.match(`${error.name} ${error.message}`, /501|unimplemented|does not have/i);
+    return;
+  }
+  assert.fail("it did not fail");
+}
+
+// Runs a table of [area, method, "pass" | "not supported", work(context)] for each tier; for the lightest one if `oneTier`.
+export function runTable({ client, version, variables, table, oneTier = false }) {
+  const usable = wanted.filter((tier) => known.find((r) => r.runtime === tier)?.usable);
+  for (const tier of oneTier && !isLong ? usable.slice(-1) : wanted) {
+    const found = known.find((r) => r.runtime === tier);
+    if (!found?.usable) {
+      test(`${client} on ${tier}`, { skip: found?.problem ?? "not known to this server" }, () => {});
+      continue;
+    }
+    describe(`${client} ${version} on ${tier}`, { concurrency: false }, () => {
+      const context = new Context(tier, variables);
+      const results = [];
+      for (const [area, method, expected, work] of table) {
+        test(`${area}: ${method}`, { timeout: 60_000 }, async () => {
+          const entry = { area, method, result: "fail" };
+          results.push(entry);
+          await context.begin();
+          await (expected === "pass" ? work(context) : refuses(() => work(context)));
+          entry.result = expected;
+        });
+      }
+      after(async () => {
+        await context.close();
+        if (!process.env.E2B_RESULTS) return;
+        const file = `${process.env.E2B_RESULTS}/${client.replace(/\W+/g, "-")}-${version}-${tier}.json`;
+        writeFileSync(file, JSON.stringify({ client, version, tier, results }, null, 1) + "\n");
+      });
+    });
+  }
+}
+
+class Context {
+  #made;
+  #boxes = [];
+  constructor(tier, variables) {
+    this.tier = tier;
+    this.variables = variables;
+  }
+
+  // The clients are configured by nothing but their variables.
+  async begin() {
+    this.#made ??= (await native("POST", "/v1/keys", {
+      name: `e2b-${this.tier}`, tenant: `e2b-${this.tier}-${process.pid}`, role: "user", default_runtime: this.tier,
+    })).json;
+    const { apiUrl, sandboxUrl, apiKey } = this.variables;
+    process.env[apiUrl] = url;
+    process.env[sandboxUrl] = url;
+    process.env[apiKey] = e2bForm(this.#made.key);
+  }
+  get key() {
+    return this.#made.key;
+  }
+
+  async create(Sandbox, template = "base", options = {}) {
+    const box = await Sandbox.create(template, { timeoutMs: 120_000, ...options });
+    this.#boxes.push(box);
+    return box;
+  }
+  // One sandbox for all rows that leave it usable.
+  shared(Sandbox) {
+    this.sharedBox ??= this.create(Sandbox);
+    return this.sharedBox;
+  }
+
+  async close() {
+    const left = (await native("GET", "/v1/sandboxes", undefined, this.key)).json.sandboxes;
+    for (const { id } of left) await native("DELETE", `/v1/sandboxes/${id}`, undefined, this.key);
+    await native("DELETE", `/v1/keys/${this.#made.id}`);
+  }
+}
