@@ -98,7 +98,7 @@ bj::value policy_json(const Wanted& wanted) {
 
 }  // namespace
 
-Result<policy::NetworkPolicy> network_policy(std::optional<bool> allow_internet_access, const bj::value* network) {
+Result<std::optional<policy::NetworkPolicy>> network_policy(std::optional<bool> allow_internet_access, const bj::value* network) {
   Wanted wanted;
   if (network != nullptr && !network->is_null()) {
     json::Reader r(*network, "network");
@@ -112,6 +112,8 @@ Result<policy::NetworkPolicy> network_policy(std::optional<bool> allow_internet_
   if (!wanted.hosts.empty() && !wanted.denies_all) {
     return fail(Code::kInvalidArgument, "network.allowOut: a name there needs '0.0.0.0/0' in denyOut", {{"field", "network.allowOut"}});
   }
+  const bool chooses = allow_internet_access || !wanted.allow.empty() || !wanted.deny.empty() || !wanted.hosts.empty();
+  if (!chooses) return std::nullopt;
   return policy::parse_network_policy(policy_json(wanted));
 }
 

@@ -46,15 +46,18 @@ Result<void> refuse_what_is_missing(json::Reader& r) {
 
 struct CreateRequest {
   sandbox::CreateSpec spec;
-  bool chose_network = false;  // more than the clients' default
+  bool may_get_less = false;  // of the network: "the internet" is what older clients always ask for
 };
 
 Result<void> read_network(json::Reader& r, CreateRequest& request) {
   GB_TRY(const auto internet, r.boolean("allow_internet_access").optional());
   const bj::value* network = r.any("network");
   GB_TRY(auto policy, network_policy(internet, network));
-  request.spec.network = std::make_shared<policy::NetworkPolicy>(std::move(policy));
-  request.chose_network = internet == false || !is_empty(network);
+  if (policy) {
+    const bool is_plain = policy->egress == policy::Egress::kOpen && policy->deny.empty();
+    request.may_get_less = internet == true && is_plain;
+    request.spec.network = std::make_shared<policy::NetworkPolicy>(std::move(*policy));
+  }
   bool is_public = true;
   if (network != nullptr && network->is_object()) {
     json::Reader inner(*network, "network");
@@ -80,14 +83,15 @@ Result<CreateRequest> parse_create(const bj::value& body, int64_t default_second
   return request;
 }
 
-// The clients' default is a sandbox that reaches the Internet. Where the operator gives less, it gets what the operator gives to
-// everybody; what a caller chose is given as it is or refused.
+// Older clients ask for the internet with every call, so that cannot be told from a choice: where the operator gives less, or the
+// host has no network to give, the sandbox gets what the operator gives to everybody.
 Async<sandbox::SandboxService::Created> create_within(ControlCall& call, CreateRequest request) {
   sandbox::CreateSpec plain = request.spec;
   plain.network = nullptr;
   auto created = co_await call.parts.service.create(call.caller, std::move(request.spec));
-  const bool is_above = !created && (created.error().code == Code::kForbidden || created.error().code == Code::kUnsupported);
-  if (request.chose_network || !is_above) co_return created;
+  if (created || !request.may_get_less) co_return created;
+  const Code code = created.error().code;
+  if (code != Code::kForbidden && code != Code::kUnsupported && code != Code::kUnavailable) co_return created;
   co_return co_await call.parts.service.create(call.caller, std::move(plain));
 }
 
@@ -190,8 +194,9 @@ void add_network_routes(ControlRoutes& routes) {
     json::Reader r(body);
     GB_CO_TRY(const auto internet, r.boolean("allow_internet_access").optional());
     GB_CO_TRY(auto policy, network_policy(internet, &body));
-    auto shared = std::make_shared<policy::NetworkPolicy>(std::move(policy));
-    GB_CO_TRYV(co_await call.parts.service.set_network(call.caller, call.id(), std::move(shared)));
+    sandbox::NetworkPolicyPtr wanted = call.parts.service.default_network();
+    if (policy || !wanted) wanted = std::make_shared<policy::NetworkPolicy>(policy.value_or(policy::NetworkPolicy()));
+    GB_CO_TRYV(co_await call.parts.service.set_network(call.caller, call.id(), std::move(wanted)));
     co_return co_await call.reply_empty();
   });
 }

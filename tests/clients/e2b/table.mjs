@@ -93,6 +93,18 @@ export function rows(sdk, has) {
       const [point] = await (await shared(c)).getMetrics();
       assert.ok(point.memTotal > 0 && point.memUsed > 0 && point.cpuCount > 0 && point.diskTotal > 0);
     }],
+    ["Network", "no choice: the server's default", has.newest && "pass", async (c) => {
+      const box = await create(c);
+      assert.equal((await native("GET", `/v1/sandboxes/${nativeId(box.sandboxId)}/network`, undefined, c.key)).json.link, false);
+      assert.equal((await box.getInfo()).allowInternetAccess, false);
+      await box.kill();
+    }],
+    ["Network", "allowInternetAccess: true", "pass", async (c) => {
+      const box = await create(c, { allowInternetAccess: true });
+      const { policy } = (await native("GET", `/v1/sandboxes/${nativeId(box.sandboxId)}/network`, undefined, c.key)).json;
+      assert.equal(policy.egress, "open");
+      await box.kill();
+    }],
     ["Network", "allowInternetAccess: false", "pass", async (c) => {
       const box = await create(c, { allowInternetAccess: false });
       const { policy } = (await native("GET", `/v1/sandboxes/${nativeId(box.sandboxId)}/network`, undefined, c.key)).json;
@@ -113,7 +125,7 @@ export function rows(sdk, has) {
       await assert.rejects(create(c, { network: { allowOut: ["example.com"] } }), /400|denyOut/);
     }],
     ["Network", "updateNetwork", has.newest && "pass", async (c) => {
-      const box = await create(c);
+      const box = await create(c, { allowInternetAccess: true });
       await box.updateNetwork({ denyOut: ["0.0.0.0/0"] });
       const { policy } = (await native("GET", `/v1/sandboxes/${nativeId(box.sandboxId)}/network`, undefined, c.key)).json;
       assert.equal(policy.egress, "none");
