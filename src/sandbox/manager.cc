@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "metrics/metrics.h"
+#include "http/json.h"
 #include "policy/egress.h"
 #include "sandbox/dial.h"
 #include "sandbox/files.h"
@@ -19,6 +20,7 @@
 namespace glovebox::sandbox {
 namespace {
 
+constexpr const char* kNetworkSetting = "network";
 constexpr size_t kMaxEndedKept = 2000;
 constexpr size_t kHelloRest = 1024;  // of HELLO, beside the fields that come from callers
 constexpr Millis kKillWait{60'000};
@@ -144,6 +146,11 @@ class ManagerImpl : public Manager {
   }
 
   NetworkPolicyPtr default_network() const override { return config_.default_network; }
+  NetworkPolicyPtr tenant_network(const Caller& caller) const override {
+    const auto found = tenant_networks_.find(caller.tenant);
+    return found == tenant_networks_.end() ? nullptr : found->second;
+  }
+  Async<void> set_tenant_network(const Caller& caller, NetworkPolicyPtr policy) override;
   Result<NetworkState> network(const Caller& caller, const std::string& id) override {
     GB_TRY(auto box, find(caller, id));
     return network_state(*box);
@@ -262,6 +269,7 @@ class ManagerImpl : public Manager {
   Result<Box> find_earlier(const Caller& caller, const CreateSpec& spec) const;
   metrics::Registry::Samples count_sandboxes() const;
   NetworkState network_state(Sandbox& box);
+  Result<void> load_settings();
   static void set_gauges(std::function<metrics::Registry::Samples()> sandboxes, std::function<metrics::Registry::Samples()> leaked) {
     auto& page = metrics::registry();
     page.gauge("glovebox_sandboxes", "Sandboxes by state and runtime, ended ones that are remembered included.", std::move(sandboxes));
@@ -280,6 +288,7 @@ class ManagerImpl : public Manager {
   ManagerParts parts_;
   std::shared_ptr<StartGate> gate_;
   std::map<std::string, Box> boxes_;
+  std::map<std::string, NetworkPolicyPtr> tenant_networks_;
   LeakCheck leaks_;
   size_t live_ = 0;  // reserved from the accepted create call to the end of the clean-up
 };
@@ -353,7 +362,8 @@ Result<codec::SandboxDocument> ManagerImpl::plan(const Caller& caller, const Cre
   i.env = tmpl.config.env;
   for (const auto& [key, value] : spec.env) i.env[key] = value;
   i.metadata = spec.metadata;
-  i.network = spec.network ? spec.network : config_.default_network;
+  i.network = spec.network ? spec.network : tenant_network(caller);
+  if (!i.network) i.network = config_.default_network;
   if (i.network && parts_.network) GB_TRYV(policy::check_within(*i.network, parts_.network->limits()));
   i.attributes = spec.attributes;
   i.idempotency_key = spec.idempotency_key;
@@ -453,6 +463,34 @@ Async<SandboxService::Created> ManagerImpl::create(const Caller& caller, CreateS
   co_return Created{info, false};
 }
 
+Async<void> ManagerImpl::set_tenant_network(const Caller& caller, NetworkPolicyPtr policy) {
+  if (caller.role != Role::kAdmin) co_return fail(Code::kForbidden, "only a key with the role admin may set the tenant's default network");
+  const std::string tenant = caller.tenant;
+  if (!policy) {
+    GB_CO_TRYV(co_await parts_.store->delete_setting(tenant, kNetworkSetting));
+    tenant_networks_.erase(tenant);
+    co_return Result<void>();
+  }
+  if (parts_.network) GB_CO_TRYV(policy::check_within(*policy, parts_.network->limits()));
+  store::SettingRow row{tenant, kNetworkSetting, json::to_text(policy::to_json(*policy))};
+  GB_CO_TRYV(co_await parts_.store->put_setting(std::move(row)));
+  tenant_networks_[tenant] = policy;
+  co_return Result<void>();
+}
+
+Result<void> ManagerImpl::load_settings() {
+  GB_TRY(const auto settings, parts_.store->load_settings());
+  for (const auto& row : settings) {
+    if (row.name != kNetworkSetting) continue;
+    const auto value = json::parse(row.document);
+    auto policy = value ? policy::parse_network_policy(*value) : Result<policy::NetworkPolicy>(fail(value.error()));
+    // Unreadable, it must not become the operator's default, which may allow more.
+    if (!policy) log::error("tenant.network_unreadable", {{"tenant", row.tenant}, {"message", policy.error().message}});
+    tenant_networks_[row.tenant] = std::make_shared<policy::NetworkPolicy>(policy ? std::move(*policy) : policy::NetworkPolicy());
+  }
+  return {};
+}
+
 SandboxService::NetworkState ManagerImpl::network_state(Sandbox& box) {
   NetworkState state;
   state.policy = box.info().network;
@@ -533,6 +571,7 @@ Result<Page<ExecInfo>> ManagerImpl::executions(const Caller& caller, const std::
 }
 
 Result<void> ManagerImpl::load() {
+  GB_TRYV(load_settings());
   GB_TRY(const auto rows, parts_.store->load_sandboxes());
   std::vector<std::string> known;
   std::set<std::string> recorded;

@@ -244,6 +244,11 @@ class SandboxService {
   virtual Async<Killed> kill(const Caller& caller, const std::string& id) = 0;
   virtual Async<runtime::Usage> usage(const Caller& caller, const std::string& id) = 0;
 
+  // What sandboxes of the caller's tenant may reach when their callers say nothing; null: the operator's default. Setting is for
+  // admins (kForbidden), null takes it back.
+  virtual NetworkPolicyPtr tenant_network(const Caller& caller) const = 0;
+  virtual Async<void> set_tenant_network(const Caller& caller, NetworkPolicyPtr policy) = 0;
+
   struct NetworkState {
     NetworkPolicyPtr policy;         // null: none was asked for
     std::string effective;           // JSON: every rule in force, with the presets' and the operator's

@@ -29,6 +29,10 @@ constexpr const char* kMigrations[] = {
     CREATE TABLE keys (id TEXT PRIMARY KEY, name TEXT NOT NULL, tenant TEXT NOT NULL, role TEXT NOT NULL,
                        hash TEXT NOT NULL UNIQUE, document TEXT NOT NULL, created_ms INTEGER NOT NULL) STRICT;
     )",
+    R"(
+    CREATE TABLE settings (tenant TEXT NOT NULL, name TEXT NOT NULL, document TEXT NOT NULL,
+                           PRIMARY KEY (tenant, name)) STRICT, WITHOUT ROWID;
+    )",
 };
 constexpr int64_t kSchemaVersion = std::size(kMigrations);
 
@@ -53,7 +57,7 @@ Result<void> migrate(Database& db) {
 
 struct Statements {
   Statement put_sandbox, delete_sandbox, delete_sandbox_executions, put_execution, delete_execution, get_execution,
-      put_key, delete_key;
+      put_key, delete_key, put_setting, delete_setting;
 };
 
 Result<Statements> prepare_all(Database& db) {
@@ -68,6 +72,8 @@ Result<Statements> prepare_all(Database& db) {
       {&s.get_execution, "SELECT started_ms, document, output FROM executions WHERE sandbox_id = ?1 AND id = ?2"},
       {&s.put_key, "INSERT OR REPLACE INTO keys VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"},
       {&s.delete_key, "DELETE FROM keys WHERE id = ?1"},
+      {&s.put_setting, "INSERT OR REPLACE INTO settings VALUES (?1, ?2, ?3)"},
+      {&s.delete_setting, "DELETE FROM settings WHERE tenant = ?1 AND name = ?2"},
   };
   for (const auto& [statement, sql] : wanted) {
     GB_TRY(*statement, db.prepare(sql));
@@ -148,6 +154,28 @@ class SqliteStore : public Store {
 
   Async<void> delete_key(std::string id) override {
     return change([this, id = std::move(id)] { return statements_.delete_key.bind(1, id).run(); });
+  }
+
+  Async<void> put_setting(SettingRow row) override {
+    return change([this, row = std::move(row)] {
+      return statements_.put_setting.bind(1, row.tenant).bind(2, row.name).bind(3, row.document).run();
+    });
+  }
+
+  Async<void> delete_setting(std::string tenant, std::string name) override {
+    return change([this, tenant = std::move(tenant), name = std::move(name)] {
+      return statements_.delete_setting.bind(1, tenant).bind(2, name).run();
+    });
+  }
+
+  Result<std::vector<SettingRow>> load_settings() override {
+    std::vector<SettingRow> rows;
+    GB_TRY(auto s, db_.prepare("SELECT tenant, name, document FROM settings"));
+    while (true) {
+      GB_TRY(const bool more, s.step());
+      if (!more) return rows;
+      rows.push_back({s.text(0), s.text(1), s.text(2)});
+    }
   }
 
   Result<std::vector<SandboxRow>> load_sandboxes() override {

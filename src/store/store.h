@@ -38,6 +38,13 @@ struct KeyRow {
   int64_t created_ms = 0;
 };
 
+// A tenant's choice that is not of one sandbox.
+struct SettingRow {
+  std::string tenant;
+  std::string name;
+  std::string document;
+};
+
 // Changes are queued in call order and committed in groups by one thread; an awaited change is committed when the await returns.
 // Commits survive the death of the process (WAL, synchronous=NORMAL); a power cut may lose the last ones, and takes the
 // sandboxes with it.
@@ -52,11 +59,14 @@ class Store {
   virtual Async<std::optional<ExecutionRow>> get_execution(std::string sandbox_id, std::string id) = 0;
   virtual Async<void> put_key(KeyRow row) = 0;
   virtual Async<void> delete_key(std::string id) = 0;
+  virtual Async<void> put_setting(SettingRow row) = 0;
+  virtual Async<void> delete_setting(std::string tenant, std::string name) = 0;
 
   // Blocking; for start-up, before the loop runs.
   virtual Result<std::vector<SandboxRow>> load_sandboxes() = 0;
   virtual Result<std::vector<ExecutionRow>> load_executions(const std::string& sandbox_id) = 0;  // without `output`
   virtual Result<std::vector<KeyRow>> load_keys() = 0;
+  virtual Result<std::vector<SettingRow>> load_settings() = 0;
 };
 
 // Opens or makes <path>; migrates older schemas. kConflict when a newer version made it.

@@ -35,6 +35,9 @@ TEST_F(StoreTest, KeepsRowsAcrossReopening) {
     ASSERT_TRUE(run(store->put_sandbox({"sb-a", "t", "ready", 1, "{\"x\":1}"})));
     ASSERT_TRUE(run(store->put_execution({"ex-1", "sb-a", 5, "{}", std::string("\0\xFF", 2)})));
     ASSERT_TRUE(run(store->put_key({"key-1", "n", "t", "admin", "h", "{}", 1})));
+    for (const char* name : {"a", "b"}) ASSERT_TRUE(run(store->put_setting({"t", name, "1"})));
+    ASSERT_TRUE(run(store->put_setting({"t", "b", "2"})));
+    ASSERT_TRUE(run(store->delete_setting("t", "a")));
   }
   auto store = open();
   auto sandboxes = store->load_sandboxes().value();
@@ -44,6 +47,9 @@ TEST_F(StoreTest, KeepsRowsAcrossReopening) {
   EXPECT_EQ(run(store->get_execution("sb-a", "ex-1")).value()->output, std::string("\0\xFF", 2));
   EXPECT_FALSE(run(store->get_execution("sb-a", "ex-2")).value().has_value());
   EXPECT_EQ(store->load_keys().value().at(0).hash, "h");
+  const auto settings = store->load_settings().value();
+  ASSERT_EQ(settings.size(), 1u);
+  EXPECT_EQ(settings[0].name + settings[0].document, "b2");
 }
 
 TEST_F(StoreTest, DeletingASandboxTakesItsExecutions) {

@@ -32,9 +32,12 @@ class NoStore : public store::Store {
   }
   Async<void> put_key(store::KeyRow) override { co_return Result<void>(); }
   Async<void> delete_key(std::string) override { co_return Result<void>(); }
+  Async<void> put_setting(store::SettingRow) override { co_return Result<void>(); }
+  Async<void> delete_setting(std::string, std::string) override { co_return Result<void>(); }
   Result<std::vector<store::SandboxRow>> load_sandboxes() override { return std::vector<store::SandboxRow>(); }
   Result<std::vector<store::ExecutionRow>> load_executions(const std::string&) override { return std::vector<store::ExecutionRow>(); }
   Result<std::vector<store::KeyRow>> load_keys() override { return std::vector<store::KeyRow>(); }
+  Result<std::vector<store::SettingRow>> load_settings() override { return std::vector<store::SettingRow>(); }
 };
 
 constexpr Type kTypes[] = {Type::kStarted, Type::kFailed, Type::kOutput, Type::kStdinAck, Type::kExited, Type::kGone,

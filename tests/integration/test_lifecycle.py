@@ -123,7 +123,8 @@ def test_keys_and_roles(daemon, api):
     user = Api(daemon.url, made["key"])
     user.call("GET", "/v1/sandboxes")
     for method, path, body in (("GET", "/v1/keys", None), ("POST", "/v1/keys", {"name": "x", "role": "admin"}),
-                               ("DELETE", f"/v1/keys/{made['id']}", None), ("DELETE", "/v1/templates/base", None)):
+                               ("DELETE", f"/v1/keys/{made['id']}", None), ("PUT", "/v1/network/default", {}), ("DELETE", "/v1/network/default", None),
+                               ("DELETE", "/v1/templates/base", None)):
         user.refused(method, path, 403, "forbidden", **({"json": body} if body else {}))
     assert "data_dir" not in user.call("GET", "/v1/info") and "data_dir" in api.call("GET", "/v1/info")
     assert made["key"] not in api.request("GET", "/v1/keys").text

@@ -90,3 +90,13 @@ def test_presets_are_listed_with_their_rules(api):
     presets = {p["name"]: p for p in api.request("GET", "/v1/network/presets").json()["presets"]}
     assert {"python-packages", "node-packages"} <= presets.keys()
     assert presets["python-packages"]["policy"]["packages"]["registries"] == ["pypi"]
+
+
+def test_a_tenant_has_a_default_of_its_own(api, create):
+    try:
+        assert api.call("PUT", "/v1/network/default", json={"allow": [{"host": "a.example"}]})["policy"]["allow"][0]["host"] == "a.example"
+        assert create().refresh()["network"]["egress"] == "allowlist"
+        assert create(network={"egress": "none"}).refresh()["network"]["egress"] == "none"
+    finally:
+        assert api.call("DELETE", "/v1/network/default") == {"policy": None}
+    assert create().refresh()["network"] == {"egress": "none", "link": False, "address": None}

@@ -52,6 +52,19 @@ Async<void> send_log(const Parts& parts, Call& call, SandboxService::NetworkLog 
   co_return co_await call.send_json(200, json::to_text(out));
 }
 
+Async<void> show_default(const Parts& parts, Call& call) {
+  const auto policy = parts.service->tenant_network(call.caller);
+  co_return co_await call.send_json(200, json::to_text(bj::object{{"policy", policy ? policy::to_json(*policy) : bj::value(nullptr)}}));
+}
+
+Async<void> replace_default(const Parts& parts, Call& call) {
+  GB_CO_TRY(const auto body, co_await read_json(call));
+  GB_CO_TRY(auto parsed, policy::parse_network_policy(body, ""));
+  auto policy = std::make_shared<policy::NetworkPolicy>(std::move(parsed));
+  GB_CO_TRYV(co_await parts.service->set_tenant_network(call.caller, std::move(policy)));
+  co_return co_await show_default(parts, call);
+}
+
 Async<void> list_presets(Call& call) {
   bj::array items;
   for (const auto& preset : policy::presets()) {
@@ -82,6 +95,12 @@ void add_network_routes(http::Router& router, const Parts& parts) {
   add_route(router, keys, "GET", "/v1/sandboxes/{id}/packages",
             [&parts](Call& call) { return send_log(parts, call, Log::kPackages, "packages"); });
   add_route(router, keys, "GET", "/v1/network", [&parts](Call& call) { return check_host(parts, call); });
+  add_route(router, keys, "GET", "/v1/network/default", [&parts](Call& call) { return show_default(parts, call); });
+  add_route(router, keys, "PUT", "/v1/network/default", [&parts](Call& call) { return replace_default(parts, call); });
+  add_route(router, keys, "DELETE", "/v1/network/default", [&parts](Call& call) -> Async<void> {
+    GB_CO_TRYV(co_await parts.service->set_tenant_network(call.caller, nullptr));
+    co_return co_await show_default(parts, call);
+  });
   add_route(router, keys, "GET", "/v1/network/presets", [](Call& call) { return list_presets(call); });
 }
 

@@ -20,6 +20,7 @@ constexpr auto kHandshakeTime = std::chrono::seconds(10);
 // refusal can be a readable one.
 constexpr auto kHopelessTime = std::chrono::seconds(3);
 // How long we wait for a client to speak first where the server may do so instead.
+constexpr char kHandshakeRecord = 22;  // the first byte of TLS
 constexpr auto kSilence = std::chrono::milliseconds(300);
 constexpr auto kLingerTime = std::chrono::seconds(2);
 constexpr size_t kLingerBytes = 1 << 20;
@@ -204,10 +205,12 @@ Awaitable<bool> Flow::read_more() {
 
 // What the first bytes are; kUndecided when the patience ended before they told. A soft end leaves
 // the connection usable.
+// `is_soft`: raw bytes are allowed, so that waiting for what could be a name must not hold them up.
 Awaitable<Opening> Flow::sniff(bool is_soft) {
-  const Clock::duration patience = is_soft                  ? Clock::duration(kSilence)
-                                   : has_rule_about_names() ? kHandshakeTime
-                                                            : kHopelessTime;
+  const bool is_hopeless = !is_soft && !has_rule_about_names();
+  const Clock::duration patience = is_soft       ? Clock::duration(kSilence)
+                                   : is_hopeless ? kHopelessTime
+                                                 : kHandshakeTime;
   const Deadline until = Clock::now() + patience;
   if (!is_soft) set_deadline(until);
   Opening opening = classify(input_);
@@ -215,6 +218,12 @@ Awaitable<Opening> Flow::sniff(bool is_soft) {
     if (is_soft && input_.empty() && !co_await wait_readable(client_.fd(), until)) break;
     if (is_soft && !input_.empty())
       set_deadline(Clock::now() + kHandshakeTime);  // it has begun to speak
+    // Letters may be the beginning of a request, or all that the client says before the server does.
+    const bool may_be_text = !input_.empty() && input_[0] != kHandshakeRecord && (is_soft || is_hopeless);
+    if (may_be_text && !co_await wait_readable(client_.fd(), Clock::now() + kSilence)) {
+      opening = Opening::kOther;
+      break;
+    }
     if (!co_await read_more()) break;
     opening = classify(input_);
   }
