@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <boost/json/object.hpp>
 #include <cmath>
 #include <set>
@@ -134,6 +135,15 @@ Async<void> serve_daemon(const Parts& parts, http::Exchange& exchange, SandboxIn
   co_return co_await route(call);
 }
 
+// None of what let a request in reaches the app; clients send the daemon's token to a code interpreter, too.
+void strip_credentials(http::Headers& headers, const std::string& daemon_token) {
+  constexpr std::string_view kOwn[] = {kTrafficHeader, "E2b-Sandbox-Id", "E2b-Sandbox-Port", "Novita-Sandbox-Id", "Novita-Sandbox-Port"};
+  std::erase_if(headers, [&](const auto& header) {
+    const bool is_own = std::ranges::any_of(kOwn, [&](std::string_view name) { return http::same_name(header.first, name); });
+    return is_own || (http::same_name(header.first, "X-Access-Token") && header.second == daemon_token);
+  });
+}
+
 // A port of a server inside.
 Async<void> serve_port(const Parts& parts, http::Exchange& exchange, const SandboxInfo& info, uint16_t port) {
   const auto traffic = info.attributes.find(kTrafficAttribute);
@@ -142,14 +152,7 @@ Async<void> serve_port(const Parts& parts, http::Exchange& exchange, const Sandb
   if (!is_public && !Access(parts.tokens).is_traffic_token(info.id, shown)) {
     co_return fail(Code::kForbidden, "this sandbox's ports need the header e2b-traffic-access-token");
   }
-  // None of what let the request in reaches the app.
-  std::erase_if(exchange.request.headers, [](const auto& header) {
-    for (const std::string_view name : {kTrafficHeader, std::string_view("E2b-Sandbox-Id"), std::string_view("E2b-Sandbox-Port"),
-                                        std::string_view("Novita-Sandbox-Id"), std::string_view("Novita-Sandbox-Port")}) {
-      if (http::same_name(header.first, name)) return true;
-    }
-    return false;
-  });
+  strip_credentials(exchange.request.headers, Access(parts.tokens).daemon_token(info.id));
   co_return co_await parts.previews.pass(exchange, info.id, port);
 }
 
@@ -198,7 +201,9 @@ bool Dialect::claims(const http::Request& request) const {
 }
 
 Awaitable<void> Dialect::serve(http::Exchange& exchange) {
-  if (is_preflight(exchange.request)) {
+  const auto by_name = target_of_host(exchange.request);
+  const bool is_for_app = by_name && by_name->port != kDaemonPort;  // which answers its browsers itself
+  if (is_preflight(exchange.request) && !is_for_app) {
     (void)co_await answer_preflight(exchange);
     co_return;
   }

@@ -15,6 +15,7 @@ namespace bj = boost::json;
 using sandbox::Millis;
 
 constexpr int64_t kMaxSeconds = 365LL * 24 * 3600;
+constexpr int64_t kMaxUnixTime = 1LL << 40;
 constexpr int64_t kDefaultSeconds = 300;
 constexpr int64_t kDefaultSecondsV1 = 15;
 
@@ -204,8 +205,14 @@ void add_network_routes(ControlRoutes& routes) {
 void add_metrics_routes(ControlRoutes& routes) {
   routes.add("GET", "/sandboxes/{id}/metrics", [](ControlCall& call) -> Async<void> {
     GB_CO_TRYV(call.live_sandbox());
+    GB_CO_TRY(const auto start, query_int(call.request(), "start", 0, kMaxUnixTime, 0));
+    GB_CO_TRY(const auto end, query_int(call.request(), "end", 0, kMaxUnixTime, kMaxUnixTime));
     GB_CO_TRY(const auto sample, co_await sample_usage(call.parts.service, call.caller, call.id()));
-    co_return co_await call.reply(bj::array{metric_object(sample)});
+    // No history is kept: the one point there is, is now.
+    const int64_t now = unix_millis(std::chrono::system_clock::now()) / 1000;
+    bj::array points;
+    if (start <= now && now <= end + 1) points.push_back(metric_object(sample));
+    co_return co_await call.reply(std::move(points));
   });
 }
 
