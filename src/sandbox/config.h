@@ -40,7 +40,7 @@ struct Config {
   std::chrono::milliseconds max_lifetime{0};       // 0: no cap; else also what "none" becomes
   std::chrono::milliseconds retention{3'600'000};  // how long an ended sandbox can still be read
   std::chrono::milliseconds start_timeout{60'000};
-  std::chrono::milliseconds freeze_after{300};     // quiet time until an idle gVisor sandbox is frozen; 0: never
+  std::chrono::milliseconds freeze_after{300};     // quiet time until an idle sandbox is frozen; 0: never
   int parallel_starts = 4;                         // engines started at the same time; more wait
 
   size_t output_memory_bytes = 64 * 1024;          // an execution's output up to this stays in memory until its end

@@ -318,7 +318,7 @@ TEST(Lifecycle, AnEnvThatDoesNotFitAHelloIsRefusedBeforeAnythingStarts) {
 TEST(Lifecycle, FreezesWhenQuietAndThawsForACall) {
   Config config;
   config.freeze_after = 20ms;
-  World w(config, runtime::Tier::kGvisor);
+  World w(config);
   w.run([&]() -> Awaitable<void> {
     auto box = co_await w.create();
     for (int i = 0; i < 3; ++i) {

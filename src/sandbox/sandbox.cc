@@ -9,7 +9,6 @@
 
 #include "base/log.h"
 #include "base/random.h"
-#include "metrics/metrics.h"
 #include "policy/egress.h"
 
 namespace glovebox::sandbox {
@@ -324,17 +323,27 @@ Async<Sandbox::Lease> Sandbox::use() {
       GB_CO_TRYV(check_ready());
       continue;
     }
-    thawing_ = true;
-    auto thawed = co_await run_blocking(*context_.execution.pool, [this] { return context_.runtime->thaw(document_.record); });
-    thawing_ = false;
-    if (thawed) document_.info.frozen = false;
-    link_->touch();
-    changed_.notify();
-    if (!thawed) co_return fail(thawed.error());
+    GB_CO_TRYV(co_await thaw());
     GB_CO_TRYV(check_ready());
   }
   co_return std::move(lease);
 }
+
+Async<void> Sandbox::thaw() {
+  const auto began = Clock::now();
+  thawing_ = true;
+  auto thawed = co_await run_blocking(*context_.execution.pool, [this] { return context_.runtime->thaw(document_.record); });
+  thawing_ = false;
+  if (thawed) document_.info.frozen = false;
+  link_->touch();
+  changed_.notify();
+  metrics::registry()
+      .histogram("glovebox_thaw_seconds", "Thawing a frozen sandbox, paid by the call that found it so.", runtime_label())
+      .observe(std::chrono::duration<double>(Clock::now() - began).count());
+  co_return thawed;
+}
+
+metrics::Labels Sandbox::runtime_label() const { return {{"runtime", std::string(runtime::tier_name(info().tier))}}; }
 
 std::shared_ptr<channel::Link> Sandbox::awake_link() const {
   const bool is_awake = !document_.info.frozen && !freezing_ && !thawing_;
@@ -346,6 +355,7 @@ Awaitable<void> Sandbox::freeze() {
   auto frozen = co_await run_blocking(*context_.execution.pool, [this] { return context_.runtime->freeze(document_.record); });
   freezing_ = false;
   document_.info.frozen = frozen.has_value();
+  if (frozen) metrics::registry().counter("glovebox_freezes_total", "Idle sandboxes that were frozen.", runtime_label()).add();
   if (!frozen) {
     log::warn("sandbox.freeze_failed", {{"sandbox", info().id}, {"message", frozen.error().message}});
     no_freeze_before_ = after(kFreezeRetry);
@@ -361,7 +371,7 @@ Deadline Sandbox::expiry() const {
 // Lifetime, idle timeout and freezing. Wakes at the earliest moment at which one of them could be due, not at every activity.
 Awaitable<void> Sandbox::watch_time() {
   const auto self = shared_from_this();
-  const bool freezes = info().tier == runtime::Tier::kGvisor && context_.execution.config->freeze_after.count() > 0;
+  const bool freezes = config().freeze_after.count() > 0;
   std::optional<Deadline> asked_at;
   while (!end_wanted_) {
     const auto now = Clock::now();
@@ -371,7 +381,7 @@ Awaitable<void> Sandbox::watch_time() {
     const Deadline idle = info().idle_timeout.count() > 0 ? idle_since + info().idle_timeout : Deadline::max();
     Deadline freeze_at = Deadline::max();
     if (freezes && !info().frozen && !thawing_) {
-      freeze_at = std::max(quiet_since + context_.execution.config->freeze_after, no_freeze_before_);
+      freeze_at = std::max(quiet_since + config().freeze_after, no_freeze_before_);
     }
     // A stopped or wedged agent would leave every caller waiting. What counts is a question that stays unanswered, not silence: this
     // process may have been the one that stood still.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "metrics/metrics.h"
 #include "sandbox/codec.h"
 #include "sandbox/execution.h"
 #include "sandbox/networking.h"
@@ -96,6 +97,8 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Awaitable<void> watch_death();
   Awaitable<void> finish(std::string reason, std::string message);
   Awaitable<void> freeze();
+  Async<void> thaw();
+  metrics::Labels runtime_label() const;
   Result<void> check_ready() const;
   Error ended_error() const;
   Deadline expiry() const;

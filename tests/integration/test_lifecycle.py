@@ -180,12 +180,29 @@ def test_idle_timeout_spares_a_busy_sandbox(create):
 def test_an_idle_sandbox_costs_no_cpu_and_wakes_for_a_call(create, tier):
     box = create()
     box.put("/tmp/kept", b"kept")
-    if tier == "gvisor":  # its idle engine would burn 5 % of a CPU
-        eventually(lambda: box.refresh()["frozen"], 10, "an idle sandbox is frozen")
+    eventually(lambda: box.refresh()["frozen"], 10, "an idle sandbox is frozen")
     before = box.stats()["cpu_ms"]
     time.sleep(0.5)  # the claim is about a span of time
     assert box.stats()["cpu_ms"] - before <= 10
     assert box.ok(["cat", "/tmp/kept"]) == "kept"
+
+
+def test_what_still_runs_keeps_a_sandbox_awake(create):
+    """A server that nobody talks to, and an orphan that its execution left behind, go on in a sandbox without calls."""
+    count = "while :; do echo x >>/tmp/ticks; sleep 0.05; done"
+    for leave in (lambda box: box.start(count), lambda box: box.ok(f"setsid sh -c '{count}' >/dev/null 2>&1 & sleep 0.1")):
+        box = create()
+        leave(box)
+        before = len(box.get("/tmp/ticks"))
+        time.sleep(1.2)  # four times the quiet time after which an idle one is frozen
+        assert not box.refresh()["frozen"]
+        assert len(box.get("/tmp/ticks")) - before > 20
+
+
+def test_deadlines_hold_for_a_frozen_sandbox(create):
+    box = create(lifetime_ms=2000)
+    eventually(lambda: box.refresh()["frozen"], 2, "it is frozen")
+    assert ended_within(box, 6)["ended"]["reason"] == "lifetime"
 
 
 def test_kill_and_what_remains_known(create, api):

@@ -417,9 +417,7 @@ def test_stale_links(create, api, form):
     api.refused("POST", app.path, 410, "sandbox_ended")
 
 
-def test_refused_requests_wake_nothing(create, tier):
-    if tier != "gvisor":
-        pytest.skip("only gVisor sandboxes are frozen when idle")
+def test_refused_requests_wake_nothing(create):
     box = create()
     frozen = lambda: box.refresh()["frozen"]
     eventually(frozen, 10, "it is frozen")

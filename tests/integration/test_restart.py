@@ -216,7 +216,7 @@ def owners_on_host(data_dir, ids):
 
 
 def test_a_full_house_is_taken_over_and_the_host_has_what_the_list_has(mortal, tier):
-    """C29, with the states there are: running and idle (frozen, where a tier freezes), three being made, two being ended."""
+    """C29, with the states there are: running and idle (frozen), three being made, two being ended."""
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         boxes = list(pool.map(lambda n: make(mortal, tier, metadata={"n": str(n)}, limits={"memory_mb": 128, "disk_mb": 64}), range(22)))
     busy, idle, doomed = boxes[:15], boxes[15:20], boxes[20:]
