@@ -209,6 +209,9 @@ std::string encode(const SandboxDocument& d) {
     o["idempotency_key"] = i.idempotency_key;
     o["request_hash"] = i.request_hash;
   }
+  if (i.lifetime.count() > 0) o["lifetime_ms"] = i.lifetime.count();
+  if (i.on_timeout != OnTimeout::kKill) o["on_timeout"] = on_timeout_name(i.on_timeout);
+  if (i.paused) o["paused"] = {{"at_ms", unix_millis(i.paused->at)}, {"cause", i.paused->cause}};
   if (i.expires_at) o["expires_ms"] = unix_millis(*i.expires_at);
   if (i.ended) {
     o["ended"] = {{"at_ms", unix_millis(i.ended->at)}, {"reason", i.ended->reason}, {"message", i.ended->message}};
@@ -222,8 +225,8 @@ Result<SandboxDocument> decode_sandbox(std::string_view text) {
   GB_TRY(const json::object o, parse(text, Code::kCorrupt));
   SandboxDocument d;
   SandboxInfo& i = d.info;
-  std::string state, tier;
-  int64_t created = 0, idle = 0;
+  std::string state, tier, on_timeout;
+  int64_t created = 0, idle = 0, lifetime = 0;
   std::optional<int64_t> expires;
   Reader r(o, Code::kCorrupt);
   r.text("id", &i.id).text("tenant", &i.tenant).text("state", &state).text("tier", &tier)
@@ -231,7 +234,17 @@ Result<SandboxDocument> decode_sandbox(std::string_view text) {
       .text("started_from", &i.started_from).real("ready_ms", &i.ready_ms).number("created_ms", &created)
       .number("idle_timeout_ms", &idle).map("env", &i.env).map("metadata", &i.metadata)
       .map("attributes", &i.attributes).text("user", &i.user).text("workdir", &i.workdir).number("expires_ms", &expires)
-      .text("idempotency_key", &i.idempotency_key).text("request_hash", &i.request_hash);
+      .text("idempotency_key", &i.idempotency_key).text("request_hash", &i.request_hash)
+      .number("lifetime_ms", &lifetime).text("on_timeout", &on_timeout);
+  if (const auto* p = r.object("paused")) {
+    Paused paused;
+    int64_t at = 0;
+    Reader reader(*p, Code::kCorrupt);
+    reader.number("at_ms", &at).text("cause", &paused.cause);
+    GB_TRYV(reader.done());
+    paused.at = from_unix_millis(at);
+    i.paused = paused;
+  }
   if (const auto* l = r.object("limits")) {
     Reader limits(*l, Code::kCorrupt);
     limits.real("cpus", &i.limits.cpus).number("memory_bytes", &i.limits.memory_bytes)
@@ -275,6 +288,9 @@ Result<SandboxDocument> decode_sandbox(std::string_view text) {
   if (i.state == State::kEnded && !i.ended) return fail(Code::kCorrupt, "it has ended, and does not say how");
   i.created_at = from_unix_millis(created);
   i.idle_timeout = Millis(idle);
+  i.lifetime = Millis(lifetime);
+  i.on_timeout = on_timeout == on_timeout_name(OnTimeout::kPause) ? OnTimeout::kPause : OnTimeout::kKill;
+  if (i.state == State::kPaused && !i.paused) return fail(Code::kCorrupt, "it is paused, and does not say since when");
   if (expires) i.expires_at = from_unix_millis(*expires);
   return d;
 }

@@ -25,6 +25,7 @@ struct Patience {
   std::chrono::milliseconds ping_after{10'000};    // silence until it is asked whether it lives …
   std::chrono::milliseconds dead_after{40'000};    // … and until it counts as dead
   std::chrono::milliseconds leak_look{10'000};     // between two looks for host objects of no sandbox
+  std::chrono::milliseconds pause{2'000};          // for calls under way to end when their sandbox is to be paused
   std::chrono::milliseconds lost_note{200};        // the channel is gone: how long the process's death may take to show
 };
 

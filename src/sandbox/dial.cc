@@ -23,13 +23,15 @@ Error unreachable(const Error& error, uint16_t port) {
 
 class DialStream final : public http::Stream {
  public:
-  DialStream(std::shared_ptr<Sandbox> box, const std::shared_ptr<channel::Link>& link, uint16_t port)
-      : box_(std::move(box)), held_(box_->hold_connection()), transfer_(link, channel::Transfer::Kind::kTwoWay), port_(port) {}
+  DialStream(std::shared_ptr<Sandbox> box, Sandbox::Lease lease, uint16_t port)
+      : box_(std::move(box)), held_(box_->hold_connection()), lease_(std::move(lease)),
+        transfer_(lease_->link(), channel::Transfer::Kind::kTwoWay), port_(port) {}
 
   Async<void> begin() { return transfer_.begin(dial_request(port_), answer_deadline()); }
   Async<void> confirm() {
     if (is_confirmed_) co_return Result<void>();
     auto answer = co_await transfer_.accepted(answer_deadline());
+    lease_.reset();
     if (!answer) co_return fail(unreachable(answer.error(), port_));
     is_confirmed_ = true;
     co_return Result<void>();
@@ -63,6 +65,7 @@ class DialStream final : public http::Stream {
 
   std::shared_ptr<Sandbox> box_;
   std::shared_ptr<void> held_;
+  std::optional<Sandbox::Lease> lease_;  // until it is there: a pause would leave the agent's answer out
   channel::Transfer transfer_;
   uint16_t port_;
   bool is_confirmed_ = false;
@@ -74,8 +77,8 @@ class DialStream final : public http::Stream {
 }  // namespace
 
 Async<std::unique_ptr<http::Stream>> dial(std::shared_ptr<Sandbox> box, uint16_t port, bool waits) {
-  GB_CO_TRY(const auto lease, co_await box->use());
-  auto stream = std::make_unique<DialStream>(box, lease.link(), port);
+  GB_CO_TRY(auto lease, co_await box->use());
+  auto stream = std::make_unique<DialStream>(box, std::move(lease), port);
   GB_CO_TRYV(co_await stream->begin());
   if (waits) GB_CO_TRYV(co_await stream->confirm());
   co_return std::unique_ptr<http::Stream>(std::move(stream));

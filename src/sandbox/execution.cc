@@ -65,7 +65,13 @@ Async<void> RunningExecution::start(std::shared_ptr<channel::Link> link, std::st
 // The agent ends what runs too long. One that does not would let callers wait for ever.
 Awaitable<void> RunningExecution::watch_limit(Deadline deadline) {
   const auto self = shared_from_this();
-  if (!co_await wait(deadline)) protocol_error("the agent did not end an execution at its timeout");
+  const Millis slack = context_.config->patience.exec_end_slack;
+  while (!co_await wait(deadline)) {
+    // In a paused sandbox the agent cannot end anything; once that runs again it has the same time for it.
+    const auto since = awake_since();
+    if (since && *since <= Clock::now() - slack) co_return protocol_error("the agent did not end an execution at its timeout");
+    deadline = since ? *since + slack : after(slack);
+  }
 }
 
 void RunningExecution::abandon() {
@@ -89,11 +95,7 @@ void RunningExecution::attach(std::shared_ptr<channel::Link> link) {
   channel_ = link_->open(this);
   started_ = attached_ = true;
   stdin_open_ = true;  // the agent knows better and ignores what cannot be written
-  const auto opened = spool_.open_existing();
-  if (!opened) {
-    log::warn("execution.output_unreadable", {{"execution", info_.id}, {"message", opened.error().message}});
-    draining_ = true;
-  }
+  open_kept_output();
   for (int i : {0, 1}) seen_[i] = acknowledged_[i] = spool_.stream_end(stream_of(i));
   std::string message = "{\"id\":";
   append_json_string(message, info_.id);
@@ -101,6 +103,20 @@ void RunningExecution::attach(std::shared_ptr<channel::Link> link) {
   link_->send(channel_, Type::kAttach, message);
   if (draining_) drain();
   update_counts();
+}
+
+void RunningExecution::open_kept_output() {
+  if (std::exchange(kept_opened_, true)) return;
+  const auto opened = spool_.open_existing();
+  if (opened) return;
+  log::warn("execution.output_unreadable", {{"execution", info_.id}, {"message", opened.error().message}});
+  draining_ = true;
+}
+
+void RunningExecution::restore_running() {
+  started_ = true;
+  open_kept_output();
+  info_.kept_bytes = info_.next_cursor = spool_.end();
 }
 
 void RunningExecution::attach_to_forget(std::shared_ptr<channel::Link> link, std::shared_ptr<void> alive) {
@@ -431,8 +447,16 @@ Result<void> RunningExecution::check_running(std::string_view what) const {
   return {};
 }
 
+Async<std::shared_ptr<void>> RunningExecution::wake_for(std::string what) {
+  if (ended() || exited_) GB_CO_TRYV(check_running(what));
+  GB_CO_TRY(auto awake, co_await wake());
+  GB_CO_TRYV(check_running(what));
+  co_return awake;
+}
+
 Async<void> RunningExecution::write_stdin(std::string data) {
   const auto self = shared_from_this();
+  GB_CO_TRYV(co_await wake_for("standard input"));  // not held: a program that does not read would keep its sandbox from being paused
   std::string_view rest = data;
   do {
     GB_CO_TRYV(check_running("standard input"));
@@ -454,7 +478,8 @@ Async<void> RunningExecution::write_stdin(std::string data) {
 }
 
 Async<void> RunningExecution::close_stdin() {
-  GB_CO_TRYV(check_running("standard input"));
+  const auto self = shared_from_this();
+  GB_CO_TRY(const auto awake, co_await wake_for("standard input"));
   if (stdin_open_) link_->send(channel_, Type::kStdinEof, {});
   if (!info_.pty) {
     stdin_open_ = false;
@@ -466,7 +491,7 @@ Async<void> RunningExecution::close_stdin() {
 
 Async<void> RunningExecution::signal(int number, bool tree) {
   const auto self = shared_from_this();
-  GB_CO_TRYV(check_running("signal"));
+  GB_CO_TRY(const auto awake, co_await wake_for("signal"));
   GB_CO_TRYV(co_await link_->wait_room(after(context_.config->patience.answer)));
   GB_CO_TRYV(check_running("signal"));
   link_->send(channel_, Type::kSignal,
@@ -476,6 +501,10 @@ Async<void> RunningExecution::signal(int number, bool tree) {
 
 Async<void> RunningExecution::kill() {
   const auto self = shared_from_this();
+  std::shared_ptr<void> awake;
+  if (!gone_) {
+    GB_CO_TRY(awake, co_await wake());
+  }
   const Deadline deadline = after(context_.config->patience.exec_kill);
   if (!gone_ && channel_ != 0) link_->send(channel_, Type::kKill, R"({"reason":"killed_by_caller"})");
   while (!gone_ && channel_ != 0) {
@@ -488,7 +517,7 @@ Async<void> RunningExecution::kill() {
 
 Async<void> RunningExecution::resize(int cols, int rows) {
   const auto self = shared_from_this();
-  GB_CO_TRYV(check_running("resize"));
+  GB_CO_TRY(const auto awake, co_await wake_for("resize"));
   if (!info_.pty) co_return fail(Code::kConflict, "the execution has no terminal", {{"state", "no_pty"}});
   GB_CO_TRYV(co_await link_->wait_room(after(context_.config->patience.answer)));
   GB_CO_TRYV(check_running("resize"));

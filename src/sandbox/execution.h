@@ -42,6 +42,8 @@ class RunningExecution : public Execution, public channel::Receiver, public std:
   void attach_to_forget(std::shared_ptr<channel::Link> link, std::shared_ptr<void> alive);
   // The sandbox is gone: ends it with this outcome if it has not ended.
   void finish_without_agent(const std::string& type, const std::string& message);
+  // From the store: one that ran when an earlier daemon died. What is kept of its output can be read; attach() goes on with it.
+  void restore_running();
   // From the store: an execution that ended earlier.
   void restore_ended();
 
@@ -63,6 +65,10 @@ class RunningExecution : public Execution, public channel::Receiver, public std:
   void on_frame(channel::Frame& frame) override;
   void on_lost(const Error& error) override;
 
+  // Wakes the sandbox for a call, and keeps it so as long as the answer is held.
+  std::function<Async<std::shared_ptr<void>>()> wake;
+  // Since when the sandbox runs without a break; empty while it stands still.
+  std::function<std::optional<Clock::time_point>()> awake_since;
   // Asked when the main process died of SIGKILL: whether the kernel's OOM killer ran in the sandbox since the last time.
   std::function<Awaitable<bool>()> was_oom;
   bool oom_ends_sandbox = false;  // the tier's kernel runs in user space: exit statuses after an OOM kill are not the program's
@@ -88,6 +94,8 @@ class RunningExecution : public Execution, public channel::Receiver, public std:
   uint64_t kept() const { return released_ ? info_.kept_bytes : spool_.end(); }
   Awaitable<void> feed(std::string data, bool close);
   Result<void> check_running(std::string_view what) const;
+  Async<std::shared_ptr<void>> wake_for(std::string what);
+  void open_kept_output();
 
   ExecutionContext context_;
   ExecInfo info_;
@@ -98,6 +106,7 @@ class RunningExecution : public Execution, public channel::Receiver, public std:
   Notifier changed_;       // start answered, ended, gone, output, stdin window
   Notifier end_changed_;   // ended
   bool started_ = false;
+  bool kept_opened_ = false;      // what an earlier daemon kept of its output
   bool attached_ = false;         // ATTACH, not EXEC, opened the channel
   bool start_answered_ = false;   // STARTED, FAILED or something after them has come on this channel
   bool agent_exited_ = false;     // EXITED has come on this channel

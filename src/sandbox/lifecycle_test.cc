@@ -409,6 +409,7 @@ TEST(Lifecycle, AnAgentThatNoLongerAnswersIsDeadAndOneThatDoesIsNot) {
   Config config;
   config.patience.ping_after = 20ms;
   config.patience.dead_after = 300ms;
+  config.freeze_after = 0ms;  // a frozen one is not asked
   World w(config);
   bool is_deaf = false;
   w.intercept = [&](Peer&, channel::Frame& frame) -> Awaitable<bool> { co_return frame.type == Type::kPing && is_deaf; };

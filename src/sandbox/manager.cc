@@ -140,6 +140,16 @@ class ManagerImpl : public Manager {
     co_await box->end("killed", "a caller killed it", after(kKillWait));
     co_return Killed{box->snapshot_info(), already};
   }
+  Async<SandboxInfo> pause(const Caller& caller, const std::string& id) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    GB_CO_TRYV(co_await box->pause("call", false));
+    co_return box->snapshot_info();
+  }
+  Async<SandboxInfo> resume(const Caller& caller, const std::string& id) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    GB_CO_TRYV(co_await box->resume());
+    co_return box->snapshot_info();
+  }
   Async<runtime::Usage> usage(const Caller& caller, const std::string& id) override {
     GB_CO_TRY(auto box, find(caller, id));
     co_return co_await box->usage();
@@ -357,8 +367,10 @@ Result<codec::SandboxDocument> ManagerImpl::plan(const Caller& caller, const Cre
   i.template_name = tmpl.name.empty() ? spec.template_name : tmpl.name;
   i.template_version = tmpl.version;
   i.created_at = std::chrono::system_clock::now();
+  i.lifetime = lifetime;
   if (lifetime.count() > 0) i.expires_at = i.created_at + lifetime;
   i.idle_timeout = spec.idle_timeout;
+  i.on_timeout = spec.on_timeout;
   i.env = tmpl.config.env;
   for (const auto& [key, value] : spec.env) i.env[key] = value;
   i.metadata = spec.metadata;
@@ -402,7 +414,7 @@ metrics::Registry::Samples ManagerImpl::count_sandboxes() const {
   std::map<metrics::Labels, double> counts;
   for (const auto& [id, box] : boxes_) {
     const SandboxInfo& i = box->info();
-    ++counts[{{"state", i.frozen ? "frozen" : std::string(state_name(i.state))}, {"runtime", std::string(tier_name(i.tier))}}];
+    ++counts[{{"state", i.frozen && i.state == State::kReady ? "frozen" : std::string(state_name(i.state))}, {"runtime", std::string(tier_name(i.tier))}}];
   }
   return {counts.begin(), counts.end()};
 }

@@ -13,6 +13,8 @@ constexpr std::array<std::pair<State, std::string_view>, 5> kStates{{{State::kCr
                                                                      {State::kEnded, "ended"}}};
 }  // namespace
 
+std::string_view on_timeout_name(OnTimeout action) { return action == OnTimeout::kPause ? "pause" : "kill"; }
+
 std::string_view state_name(State state) {
   for (const auto& [known, name] : kStates) {
     if (known == state) return name;

@@ -15,7 +15,6 @@ namespace glovebox::sandbox {
 namespace {
 
 constexpr Millis kFirstDestroyRetry{50}, kLastDestroyRetry{10'000};
-constexpr Millis kFreezeRetry{10'000};
 constexpr Millis kEndWait{30'000};
 constexpr Millis kUsageSaved{3'000};
 
@@ -25,17 +24,6 @@ std::string spool_directory(const Config& config, const std::string& id) { retur
 std::string reason_of(runtime::EndReason reason) { return reason == runtime::EndReason::kOom ? "oom" : "crashed"; }
 
 }  // namespace
-
-Sandbox::Lease::Lease(std::shared_ptr<Sandbox> sandbox) : sandbox_(std::move(sandbox)) { ++sandbox_->leases_; }
-Sandbox::Lease& Sandbox::Lease::operator=(Lease&& other) noexcept {
-  std::swap(sandbox_, other.sandbox_);
-  return *this;
-}
-Sandbox::Lease::~Lease() {
-  if (!sandbox_) return;
-  --sandbox_->leases_;
-  sandbox_->last_activity_ = Clock::now();
-}
 
 Sandbox::Sandbox(Context context, codec::SandboxDocument document)
     : context_(std::move(context)), document_(std::move(document)) {
@@ -47,6 +35,7 @@ Sandbox::Sandbox(Context context, codec::SandboxDocument document)
   parts.sandbox = info().id;
   parts.log_directory = spool_directory(*parts.config, info().id) + "/network";
   networking_ = std::make_shared<Networking>(std::move(parts));
+  document_.info.frozen = info().state == State::kPaused;
   if (is_live() && info().link && info().network) {
     networking_->adopt(*info().link, *info().network, {info().network_in, info().network_out, 0});
   }
@@ -89,7 +78,7 @@ Async<void> Sandbox::become_ready(Clock::time_point began) {
   GB_CO_TRYV(co_await save(ready));
   if (end_wanted_) co_return fail(ended_error());
   document_.info.state = State::kReady;
-  connected_ = true;
+  connected_ = held_ = true;
   go_on();
   co_return Result<void>();
 }
@@ -141,9 +130,9 @@ Async<int> Sandbox::connect_network() {
 
 Async<void> Sandbox::set_network(NetworkPolicyPtr policy) {
   const auto self = shared_from_this();
-  GB_CO_TRYV(check_ready());
+  GB_CO_TRYV(check_usable());
   GB_CO_TRYV(co_await networking_->set_policy(*policy));
-  GB_CO_TRYV(check_ready());
+  GB_CO_TRYV(co_await wait_settled());
   document_.info.network = policy;
   GB_CO_TRYV(co_await save(document_));
   GB_CO_TRY(const auto lease, co_await use());
@@ -157,6 +146,7 @@ void Sandbox::take_network_usage(const network::Usage& usage) {
   if (Clock::now() - usage_saved_ < kUsageSaved || info().state != State::kReady) return;
   usage_saved_ = Clock::now();
   const auto task = [](std::shared_ptr<Sandbox> self) -> Awaitable<void> {
+    if (!co_await self->wait_settled()) co_return;
     auto saved = co_await self->save(self->document_);
     if (!saved) log::warn("sandbox.usage_not_recorded", {{"sandbox", self->info().id}, {"message", saved.error().message}});
   };
@@ -222,7 +212,7 @@ void Sandbox::go_on() {
 Awaitable<void> Sandbox::adopt() {
   const auto self = shared_from_this();
   const State state = info().state;
-  if (state != State::kReady) {
+  if (state != State::kReady && state != State::kPaused) {
     const bool starting = state == State::kCreating;
     auto why = info().ended.value_or(Ended{{}, starting ? "start_failed" : "killed",
                                            starting ? "the daemon stopped while the sandbox started" : ""});
@@ -231,19 +221,41 @@ Awaitable<void> Sandbox::adopt() {
   }
   if (end_wanted_) co_return;  // a caller was faster
   starting_ = true;
-  auto known = co_await take_over();
+  Result<void> held;
+  if (state == State::kPaused) {
+    held = co_await find_paused();
+  } else {
+    held = co_await reconnect();
+  }
   starting_ = false;
   changed_.notify();
-  if (!known) {
-    co_await end("host_lost", "it could not be taken over after a restart of the daemon: " + known.error().message, Deadline::max());
+  if (!held) {
+    co_await end("host_lost", "it could not be taken over after a restart of the daemon: " + held.error().message, Deadline::max());
     co_return;
   }
   if (end_wanted_) co_return;
-  connected_ = true;
-  resume_executions(*known);
+  held_ = true;
   go_on();
   metrics::registry().counter("glovebox_adopted_total", "Sandboxes taken over from an earlier daemon.").add();
-  log::info("sandbox.adopted", {{"sandbox", info().id}, {"executions", known->size()}});
+  log::info("sandbox.adopted", {{"sandbox", info().id}, {"state", state_name(info().state)}, {"executions", executions_.size()}});
+}
+
+// It goes on standing still, and its agent is not spoken to before it is resumed.
+Async<void> Sandbox::find_paused() {
+  GB_CO_TRYV(co_await run_blocking(*context_.execution.pool, [this]() -> Result<void> {
+    GB_TRYV(context_.runtime->adopt(document_.record));
+    return context_.runtime->freeze(document_.record);
+  }));
+  GB_CO_TRY(death_fd_, context_.runtime->death_fd(document_.record));
+  co_return Result<void>();
+}
+
+Async<void> Sandbox::reconnect() {
+  GB_CO_TRY(const auto known, co_await take_over());
+  if (end_wanted_) co_return fail(ended_error());
+  connected_ = true;
+  resume_executions(known);
+  co_return Result<void>();
 }
 
 Async<std::vector<codec::AgentExecution>> Sandbox::take_over() {
@@ -254,7 +266,9 @@ Async<std::vector<codec::AgentExecution>> Sandbox::take_over() {
     if (const auto usage = runtime->usage(document_.record)) seen_oom_kills_ = usage->oom_kills;
     return runtime->adopt(document_.record);
   }));
-  GB_CO_TRY(death_fd_, runtime->death_fd(document_.record));
+  if (!death_fd_) {  // else it is being watched already
+    GB_CO_TRY(death_fd_, runtime->death_fd(document_.record));
+  }
   if (end_wanted_) co_return fail(ended_error());
   std::vector<codec::AgentExecution> known;
   GB_CO_TRYV(co_await connect(std::move(fds), after(context_.execution.config->patience.adopt), &known));
@@ -286,128 +300,6 @@ void Sandbox::resume_executions(const std::vector<codec::AgentExecution>& known)
     const bool is_known = std::any_of(known.begin(), known.end(), [&](const auto& k) { return k.id == id; });
     if (!execution->ended() && !is_known) {
       execution->finish_without_agent("interrupted", "the sandbox's agent does not know it any more");
-    }
-  }
-}
-
-Result<void> Sandbox::check_ready() const {
-  if (info().state == State::kReady && !end_wanted_) return {};
-  const std::string state(end_wanted_ && info().state != State::kEnded ? "ending" : state_name(info().state));
-  std::map<std::string, std::string> details{{"state", state}};
-  std::string message = "the sandbox is not ready: its state is " + state;
-  if (info().ended) {
-    details["reason"] = info().ended->reason;
-    message += " (" + info().ended->reason + ")";
-    return fail(Code::kSandboxEnded, message, std::move(details));
-  }
-  return fail(Code::kSandboxNotReady, message, std::move(details));
-}
-
-// A sandbox of an earlier daemon is ready from the start, and can be talked to a moment later.
-Async<void> Sandbox::wait_connected() {
-  GB_CO_TRYV(check_ready());
-  while (!connected_) {
-    co_await changed_.wait();
-    GB_CO_TRYV(check_ready());
-  }
-  co_return Result<void>();
-}
-
-Async<Sandbox::Lease> Sandbox::use() {
-  const auto self = shared_from_this();
-  GB_CO_TRYV(co_await wait_connected());
-  Lease lease(self);
-  while (document_.info.frozen || freezing_ || thawing_) {
-    if (freezing_ || thawing_) {
-      co_await changed_.wait();
-      GB_CO_TRYV(check_ready());
-      continue;
-    }
-    GB_CO_TRYV(co_await thaw());
-    GB_CO_TRYV(check_ready());
-  }
-  co_return std::move(lease);
-}
-
-Async<void> Sandbox::thaw() {
-  const auto began = Clock::now();
-  thawing_ = true;
-  auto thawed = co_await run_blocking(*context_.execution.pool, [this] { return context_.runtime->thaw(document_.record); });
-  thawing_ = false;
-  if (thawed) document_.info.frozen = false;
-  link_->touch();
-  changed_.notify();
-  metrics::registry()
-      .histogram("glovebox_thaw_seconds", "Thawing a frozen sandbox, paid by the call that found it so.", runtime_label())
-      .observe(std::chrono::duration<double>(Clock::now() - began).count());
-  co_return thawed;
-}
-
-metrics::Labels Sandbox::runtime_label() const { return {{"runtime", std::string(runtime::tier_name(info().tier))}}; }
-
-std::shared_ptr<channel::Link> Sandbox::awake_link() const {
-  const bool is_awake = !document_.info.frozen && !freezing_ && !thawing_;
-  return check_ready() && connected_ && is_awake ? link_ : nullptr;
-}
-
-Awaitable<void> Sandbox::freeze() {
-  freezing_ = true;
-  auto frozen = co_await run_blocking(*context_.execution.pool, [this] { return context_.runtime->freeze(document_.record); });
-  freezing_ = false;
-  document_.info.frozen = frozen.has_value();
-  if (frozen) metrics::registry().counter("glovebox_freezes_total", "Idle sandboxes that were frozen.", runtime_label()).add();
-  if (!frozen) {
-    log::warn("sandbox.freeze_failed", {{"sandbox", info().id}, {"message", frozen.error().message}});
-    no_freeze_before_ = after(kFreezeRetry);
-  }
-  changed_.notify();
-}
-
-Deadline Sandbox::expiry() const {
-  if (!info().expires_at) return Deadline::max();
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(*info().expires_at - std::chrono::system_clock::now());
-}
-
-// Lifetime, idle timeout and freezing. Wakes at the earliest moment at which one of them could be due, not at every activity.
-Awaitable<void> Sandbox::watch_time() {
-  const auto self = shared_from_this();
-  const bool freezes = config().freeze_after.count() > 0;
-  std::optional<Deadline> asked_at;
-  while (!end_wanted_) {
-    const auto now = Clock::now();
-    const auto quiet_since = is_busy() ? now : last_activity_;
-    const auto idle_since = leases_ > 0 || running_executions_ > 0 ? now : last_activity_;
-    const Deadline expires = expiry();
-    const Deadline idle = info().idle_timeout.count() > 0 ? idle_since + info().idle_timeout : Deadline::max();
-    Deadline freeze_at = Deadline::max();
-    if (freezes && !info().frozen && !thawing_) {
-      freeze_at = std::max(quiet_since + config().freeze_after, no_freeze_before_);
-    }
-    // A stopped or wedged agent would leave every caller waiting. What counts is a question that stays unanswered, not silence: this
-    // process may have been the one that stood still.
-    const Patience& patience = config().patience;
-    const auto heard = link_->last_heard();
-    const bool awake = !info().frozen && !freezing_ && !thawing_;
-    const bool is_asked = asked_at && *asked_at >= heard;
-    if (awake && is_asked && now >= *asked_at + (patience.dead_after - patience.ping_after)) {
-      co_await end("crashed", "its agent has not answered for " + std::to_string(patience.dead_after.count() / 1000) + " s", Deadline::max());
-      continue;
-    }
-    if (awake && !is_asked && now >= heard + patience.ping_after) {
-      asked_at = now;
-      link_->ping();
-      continue;
-    }
-    Deadline check_at = Deadline::max();
-    if (awake) check_at = is_asked ? *asked_at + (patience.dead_after - patience.ping_after) : heard + patience.ping_after;
-    if (now >= expires) {
-      co_await end("lifetime", "its lifetime was over", Deadline::max());
-    } else if (now >= idle) {
-      co_await end("idle", "nothing happened in it for its idle timeout", Deadline::max());
-    } else if (now >= freeze_at) {
-      co_await freeze();
-    } else {
-      co_await changed_.wait_until(std::min({expires, idle, freeze_at, check_at}));
     }
   }
 }
@@ -462,6 +354,7 @@ Awaitable<void> Sandbox::finish(std::string reason, std::string message) {
   codec::SandboxDocument over = document_;
   over.info.state = State::kEnded;
   over.info.frozen = false;
+  over.info.paused.reset();
   over.info.link.reset();
   over.info.ended->at = std::chrono::system_clock::now();
   saved = co_await save(over);
@@ -474,8 +367,9 @@ Awaitable<void> Sandbox::finish(std::string reason, std::string message) {
 
 Async<void> Sandbox::update(Update update) {
   const auto self = shared_from_this();
-  GB_CO_TRYV(check_ready());
+  GB_CO_TRYV(co_await wait_settled());
   const auto now = std::chrono::system_clock::now();
+  if (update.lifetime) document_.info.lifetime = *update.lifetime;
   if (update.lifetime && update.lifetime->count() == 0) document_.info.expires_at.reset();
   if (update.lifetime && update.lifetime->count() > 0) document_.info.expires_at = now + *update.lifetime;
   if (update.idle_timeout) document_.info.idle_timeout = *update.idle_timeout;
@@ -514,6 +408,16 @@ std::shared_ptr<RunningExecution> Sandbox::add_execution(ExecInfo info) {
                                        [&] { return self->context_.runtime->usage(self->document_.record); });
     co_return usage && std::exchange(self->seen_oom_kills_, usage->oom_kills) < usage->oom_kills;
   };
+  execution->wake = [weak]() -> Async<std::shared_ptr<void>> {
+    const auto self = weak.lock();
+    if (!self) co_return fail(Code::kSandboxEnded, "the sandbox has ended");
+    GB_CO_TRY(Lease lease, co_await self->use());
+    co_return std::make_shared<Lease>(std::move(lease));
+  };
+  execution->awake_since = [weak]() -> std::optional<Clock::time_point> {
+    const auto self = weak.lock();
+    return self ? self->awake_since() : std::nullopt;
+  };
   executions_[id] = execution;
   execution_order_.push_back(id);
   return execution;
@@ -521,7 +425,11 @@ std::shared_ptr<RunningExecution> Sandbox::add_execution(ExecInfo info) {
 
 void Sandbox::restore_execution(ExecInfo info) {
   auto execution = add_execution(std::move(info));
-  if (execution->ended()) execution->restore_ended();
+  if (execution->ended()) {
+    execution->restore_ended();
+  } else {
+    execution->restore_running();
+  }
 }
 
 void Sandbox::prune_executions() {
@@ -587,7 +495,7 @@ void Sandbox::drop_execution(const std::shared_ptr<RunningExecution>& execution)
 
 Async<ExecutionPtr> Sandbox::execution(std::string id) {
   const auto self = shared_from_this();
-  (void)co_await wait_connected();  // before, it could be neither read to its end nor killed; a sandbox that ended has its own
+  (void)co_await wait_held();  // before, it could be neither read to its end nor killed; a sandbox that ended has its own
   const auto found = executions_.find(id);
   if (found == executions_.end()) co_return fail(Code::kExecutionNotFound, "no execution '" + id + "' in " + info().id);
   co_return std::static_pointer_cast<Execution>(found->second);
@@ -601,7 +509,7 @@ std::vector<ExecInfo> Sandbox::executions() const {
 
 Async<runtime::Usage> Sandbox::usage() {
   const auto self = shared_from_this();
-  GB_CO_TRYV(check_ready());
+  GB_CO_TRYV(check_usable());
   co_return co_await run_blocking(*context_.execution.pool, [this] { return context_.runtime->usage(document_.record); });
 }
 

@@ -12,7 +12,7 @@
 
 namespace glovebox::sandbox {
 
-// One sandbox: the state machine creating → ready → ending → ended. Every transition is in the store before anybody sees it.
+// One sandbox: the state machine creating → ready ⇄ paused → ending → ended. Every transition is in the store before anybody sees it.
 // Loop thread only.
 class Sandbox : public std::enable_shared_from_this<Sandbox> {
  public:
@@ -42,6 +42,11 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   // Ends it for `reason` (the first one counts) and returns when nothing of it is left on the host, or at the deadline.
   Awaitable<void> end(std::string reason, std::string message, Deadline deadline);
 
+  // Stops it as it is, memory included, until it is used again or resumed; kConflict when calls under way do not end within a moment.
+  // `insists`: they are stopped as well. Nothing to do when it is paused already.
+  Async<void> pause(std::string cause, bool insists);
+  Async<void> resume();
+
   Async<void> update(Update update);
   // Its part in the network; always there, also without a link.
   Networking& networking() { return *networking_; }
@@ -51,7 +56,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   void take_network_usage(const network::Usage& usage);
   void take_network_event(bool is_package, boost::json::object event);
 
-  // Permission to talk to the agent: the sandbox is ready, thawed, and counts as active while this lives.
+  // Permission to talk to the agent: the sandbox is ready, thawed, and counts as active while this lives. A paused one is resumed.
   class Lease {
    public:
     Lease() = default;
@@ -71,6 +76,8 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   void touch() { last_activity_ = Clock::now(); }
   // The channel as it is, without waking anything; null unless the sandbox is ready and awake.
   std::shared_ptr<channel::Link> awake_link() const;
+  // Since when its processes run without a break; empty while they stand still.
+  std::optional<Clock::time_point> awake_since() const;
 
   Async<ExecutionPtr> execute(ExecSpec spec);
   Async<ExecutionPtr> execution(std::string id);
@@ -89,19 +96,30 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Awaitable<void> note_denials();
   Async<void> become_ready(Clock::time_point began);
   Async<std::vector<codec::AgentExecution>> take_over();
-  Async<void> wait_connected();
+  Async<void> wait_held();
+  Async<void> wait_settled();  // while a transition between ready and paused is being recorded, nothing else may be
+  Async<void> find_paused();
+  Async<void> reconnect();
   Async<void> check_user(Deadline deadline);
   void go_on();  // starts the watchers of a ready sandbox
   void resume_executions(const std::vector<codec::AgentExecution>& known);
   Awaitable<void> watch_time();
   Awaitable<void> watch_death();
   Awaitable<void> finish(std::string reason, std::string message);
+  Awaitable<void> time_out(std::string cause, std::string message);
   Awaitable<void> freeze();
-  Async<void> thaw();
+  Async<void> stop_processes();
+  Async<void> enter_pause(std::string cause, bool insists);
+  Async<void> leave_pause();
+  Async<void> wake();
   metrics::Labels runtime_label() const;
-  Result<void> check_ready() const;
+  Result<void> check_usable() const;  // ready or paused
+  bool is_awake() const { return !info().frozen && !freezing_ && !thawing_ && !resuming_; }
+  Deadline lifetime_due() const;
+  Deadline idle_due(Clock::time_point now) const;
+  Deadline freeze_due(Clock::time_point now) const;
+  Deadline answer_due(Clock::time_point now);
   Error ended_error() const;
-  Deadline expiry() const;
   Async<void> save(const codec::SandboxDocument& document);
   bool is_busy() const { return leases_ > 0 || alive_executions_ > 0 || connections_ > 0; }
 
@@ -117,9 +135,13 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Notifier changed_;
   int leases_ = 0, running_executions_ = 0, alive_executions_ = 0, connections_ = 0;
   Clock::time_point last_activity_ = Clock::now();
-  Clock::time_point no_freeze_before_ = Clock::time_point::min();  // after one that failed
-  bool starting_ = false, freezing_ = false, thawing_ = false;     // the runtime is at work: the end waits
-  bool connected_ = false;                                         // the agent has answered this daemon
+  Clock::time_point awake_since_ = Clock::time_point::min();
+  Clock::time_point asked_at_ = Clock::time_point::min();  // the agent, whether it lives
+  Clock::time_point no_freeze_before_ = Clock::time_point::min(), no_pause_before_ = Clock::time_point::min();  // after one that failed
+  bool starting_ = false, freezing_ = false, thawing_ = false;  // the runtime is at work: the end waits
+  bool pausing_ = false, resuming_ = false;                     // on the way between ready and paused
+  bool held_ = false;       // this daemon watches it
+  bool connected_ = false;  // and its agent has answered this daemon
   uint64_t seen_oom_kills_ = 0;
   std::optional<std::pair<std::string, std::string>> end_wanted_;  // reason, message; set once
 };

@@ -44,6 +44,15 @@ struct Ended {
   std::string message;
 };
 
+// What happens at the end of the lifetime, or after the idle timeout.
+enum class OnTimeout { kKill, kPause };
+std::string_view on_timeout_name(OnTimeout action);  // kill, pause
+
+struct Paused {
+  WallTime at;
+  std::string cause;  // call, lifetime, idle
+};
+
 struct CreateSpec {
   std::string template_name = "base";
   std::optional<runtime::Tier> tier;  // empty: the strongest usable one
@@ -55,6 +64,7 @@ struct CreateSpec {
   std::string workdir;  // empty: the user's home
   std::optional<Millis> lifetime;      // 0: none; absent: the operator's default
   Millis idle_timeout{0};              // 0: none
+  OnTimeout on_timeout = OnTimeout::kKill;
   // What it may reach; null: what the operator gives everybody, and without that no network at all. With a policy, even one that
   // allows nothing, it has a link.
   NetworkPolicyPtr network;
@@ -72,8 +82,11 @@ struct SandboxInfo {
   std::string started_from = "cold";
   double ready_ms = 0;                 // create call to agent answer
   WallTime created_at;
+  Millis lifetime{0};                  // 0: none; begins again when a sandbox is resumed after its end
   std::optional<WallTime> expires_at;
   Millis idle_timeout{0};
+  OnTimeout on_timeout = OnTimeout::kKill;
+  std::optional<Paused> paused;        // while it is
   runtime::Limits limits;
   NetworkPolicyPtr network;            // null: loopback only
   std::optional<uint32_t> link;        // while it has one
@@ -242,6 +255,10 @@ class SandboxService {
     bool already_ended = false;
   };
   virtual Async<Killed> kill(const Caller& caller, const std::string& id) = 0;
+  // Its processes stand still from now on, memory and files are kept, no CPU is used. A call that needs it resumes it, one that looks
+  // does not. Repeating either is fine. kConflict: calls are under way in it.
+  virtual Async<SandboxInfo> pause(const Caller& caller, const std::string& id) = 0;
+  virtual Async<SandboxInfo> resume(const Caller& caller, const std::string& id) = 0;
   virtual Async<runtime::Usage> usage(const Caller& caller, const std::string& id) = 0;
 
   // What sandboxes of the caller's tenant may reach when their callers say nothing; null: the operator's default. Setting is for

@@ -83,7 +83,7 @@ def test_a_stop_is_no_death(own):
 
 
 def test_the_page_of_metrics_lists_them_all(own):
-    """After a death, a sweep, an end, an output that was spooled and a call to a frozen sandbox, no metric is missing."""
+    """After a death, a sweep, an end, an output that was spooled and a call to a paused sandbox, no metric is missing."""
     box = own.admin.create()
     box.ok("head -c 1000000 /dev/zero >&2")
     box.kill()
@@ -93,6 +93,7 @@ def test_the_page_of_metrics_lists_them_all(own):
     own.start()
     box = own.admin.create()
     eventually(lambda: box.refresh()["frozen"], 10, "it is frozen")
+    box.api.call("POST", box.path + "/pause")
     box.ok("head -c 1000000 /dev/zero >&2")
     box.kill()
     eventually(lambda: "glovebox_adopted_total" in samples(own), 20, "the sandbox is taken over")

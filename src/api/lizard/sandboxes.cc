@@ -124,6 +124,18 @@ Async<void> kill(Call& call) {
   co_return co_await call.reply_empty();
 }
 
+Async<void> pause(Call& call) {
+  GB_CO_TRYV(call.live_sandbox());
+  GB_CO_TRY(const auto info, co_await call.service.pause(call.caller, call.param("id")));
+  co_return co_await call.reply(info_object(info), 202);
+}
+
+Async<void> resume(Call& call) {
+  GB_CO_TRYV(call.live_sandbox());
+  GB_CO_TRY(const auto info, co_await call.service.resume(call.caller, call.param("id")));
+  co_return co_await call.reply(info_object(info), 202);
+}
+
 Async<void> set_timeout(Call& call) {
   GB_CO_TRYV(call.live_sandbox());
   GB_CO_TRY(const auto body, co_await call.json_body());
@@ -163,6 +175,8 @@ void add_sandbox_routes(Routes& routes) {
   routes.add("GET", "/api/projects/{project}/sandboxes", list_of_project);
   routes.add("GET", "/api/sandboxes/{id}", get);
   routes.add("DELETE", "/api/sandboxes/{id}", kill);
+  routes.add("POST", "/api/sandboxes/{id}/pause", pause);
+  routes.add("POST", "/api/sandboxes/{id}/resume", resume);
   routes.add("POST", "/api/sandboxes/{id}/timeout", set_timeout);
 }
 

@@ -13,8 +13,6 @@ struct Missing {
 };
 
 constexpr Missing kMissing[] = {
-    {"POST", "/api/sandboxes/{id}/pause", "pause and resume"},
-    {"POST", "/api/sandboxes/{id}/resume", "pause and resume"},
     {"POST", "/api/sandboxes/{id}/snapshot", "snapshots"},
     {"POST", "/api/sandboxes/{id}/fork", "forks"},
     {"GET", "/api/projects/{project}/snapshots", "snapshots"},

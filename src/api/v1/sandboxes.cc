@@ -58,6 +58,9 @@ Result<sandbox::CreateSpec> read_create(const bj::value& body) {
   if (lifetime) spec.lifetime = Millis(*lifetime);
   GB_TRY(const auto idle, r.integer("idle_timeout_ms", 0, kYearMs).or_default(0));
   spec.idle_timeout = Millis(idle);
+  GB_TRY(const auto action, r.one_of("on_timeout", {"kill", "pause", "hibernate"}).or_default("kill"));
+  if (action == "hibernate") return fail(Code::kUnsupported, "on_timeout: this version cannot hibernate sandboxes", {{"field", "on_timeout"}});
+  if (action == "pause") spec.on_timeout = sandbox::OnTimeout::kPause;
   if (const bj::value* network = r.any("network"); network && !network->is_null()) {
     GB_TRY(auto policy, policy::parse_network_policy(*network));
     spec.network = std::make_shared<policy::NetworkPolicy>(std::move(policy));
@@ -128,6 +131,16 @@ Async<void> update(const Parts& parts, Call& call) {
   co_return co_await call.send_json(200, json::to_text(view(info)));
 }
 
+// `change`: pause or resume.
+Async<void> change_state(const Parts& parts, Call& call,
+                         Async<sandbox::SandboxInfo> (sandbox::SandboxService::*change)(const sandbox::Caller&, const std::string&)) {
+  GB_CO_TRY(const auto body, co_await read_json(call, true));
+  json::Reader r(body);
+  GB_CO_TRYV(r.done());
+  GB_CO_TRY(const auto info, co_await (parts.service->*change)(call.caller, call.param("id")));
+  co_return co_await call.send_json(200, json::to_text(view(info)));
+}
+
 Async<void> stats(const Parts& parts, Call& call) {
   GB_CO_TRY(const auto u, co_await parts.service->usage(call.caller, call.param("id")));
   const bj::object out{{"cpu_ms", u.cpu_us / 1000},         {"memory_bytes", u.memory_bytes}, {"memory_peak_bytes", u.memory_peak_bytes},
@@ -152,6 +165,10 @@ void add_sandbox_routes(http::Router& router, const Parts& parts) {
     out["already_ended"] = killed.already_ended;
     co_return co_await call.send_json(200, json::to_text(out));
   });
+  add_route(router, keys, "POST", "/v1/sandboxes/{id}/pause",
+            [&parts](Call& call) { return change_state(parts, call, &sandbox::SandboxService::pause); });
+  add_route(router, keys, "POST", "/v1/sandboxes/{id}/resume",
+            [&parts](Call& call) { return change_state(parts, call, &sandbox::SandboxService::resume); });
   add_route(router, keys, "GET", "/v1/sandboxes/{id}/stats", [&parts](Call& call) { return stats(parts, call); });
 }
 

@@ -74,6 +74,8 @@ bj::object view(const sandbox::SandboxInfo& i) {
   bj::array env_keys;
   for (const auto& [key, value] : i.env) env_keys.emplace_back(key);
   bj::value ended = nullptr;
+  bj::value paused = nullptr;
+  if (i.paused) paused = {{"at", iso_time(i.paused->at)}, {"cause", i.paused->cause}, {"kept", "memory+files"}};
   if (i.ended) ended = {{"at", iso_time(i.ended->at)}, {"reason", i.ended->reason}, {"message", i.ended->message}};
   return {{"id", i.id},
           {"state", sandbox::state_name(i.state)},
@@ -84,6 +86,7 @@ bj::object view(const sandbox::SandboxInfo& i) {
           {"created_at", iso_time(i.created_at)},
           {"expires_at", time_or_null(i.expires_at)},
           {"idle_timeout_ms", i.idle_timeout.count()},
+          {"on_timeout", sandbox::on_timeout_name(i.on_timeout)},
           {"limits", view(i.limits)},
           {"user", i.user},
           {"workdir", i.workdir},
@@ -91,6 +94,7 @@ bj::object view(const sandbox::SandboxInfo& i) {
           {"metadata", strings(i.metadata)},
           {"network", network_view(i)},
           {"frozen", i.frozen},
+          {"paused", std::move(paused)},
           {"running_executions", i.running_executions},
           {"ended", std::move(ended)}};
 }

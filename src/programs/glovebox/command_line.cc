@@ -43,6 +43,7 @@ struct Parsed {
   CopyOptions copy;
   ListOptions list;
   KillOptions kill;
+  PauseOptions pause;
   LogsOptions logs;
   NetworkShowOptions network;
   NetworkLogOptions network_log;
@@ -124,6 +125,8 @@ void CommandLine::add_create_options(CLI::App& app) {
   app.add_option("--idle-timeout", o.idle_timeout,
                  "End it when nothing was done in it for this time")
       ->check(kDuration);
+  app.add_option("--on-timeout", o.on_timeout, "kill or pause: what these two do [kill]")
+      ->check(CLI::IsMember({"kill", "pause"}));
   app.add_option("--metadata", o.metadata, "A label, NAME=VALUE; repeatable")
       ->check(kPair)
       ->allow_extra_args(false);
@@ -255,6 +258,13 @@ void CommandLine::add_sandbox_commands() {
   CLI::App* info = command(app_, "info", "Everything about a sandbox");
   info->add_option("ID", parsed_.name, "The sandbox")->required();
   on_run(info, [this](const Settings& s) { return actions_.info(s, parsed_.name); });
+
+  CLI::App* pause = command(app_, "pause", "Stop sandboxes as they are, memory included, until they are used again");
+  pause->add_option("ID", parsed_.pause.sandboxes, "Sandboxes")->required();
+  on_run(pause, [this](const Settings& s) { return actions_.pause(s, parsed_.pause); });
+  CLI::App* resume = command(app_, "resume", "Let paused sandboxes go on");
+  resume->add_option("ID", parsed_.pause.sandboxes, "Sandboxes")->required();
+  on_run(resume, [this](const Settings& s) { return actions_.resume(s, parsed_.pause); });
 
   CLI::App* kill = command(app_, "kill", "End sandboxes");
   CLI::Option* ids = kill->add_option("ID", parsed_.kill.sandboxes, "Sandboxes");
@@ -436,6 +446,8 @@ Actions real_actions(std::function<int(const Settings&, const UpOptions&)> up) {
           command_list,
           command_info,
           command_kill,
+          command_pause,
+          command_resume,
           command_copy,
           command_run,
           command_exec,

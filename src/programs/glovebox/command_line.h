@@ -27,6 +27,7 @@ struct Actions {
   std::function<int(const Settings&, const ListOptions&)> list;
   std::function<int(const Settings&, const std::string&)> info;
   std::function<int(const Settings&, const KillOptions&)> kill;
+  std::function<int(const Settings&, const PauseOptions&)> pause, resume;
   std::function<int(const Settings&, const CopyOptions&)> copy;
   std::function<int(const Settings&, const RunOptions&)> run;
   std::function<int(const Settings&, const ExecOptions&)> exec;

@@ -25,6 +25,7 @@ struct Called {
   UpOptions up;
   LogsOptions logs;
   KillOptions kill;
+  PauseOptions pause;
   ListOptions list;
   KeyOptions key;
   TemplateOptions templates;
@@ -51,6 +52,8 @@ Called call(const std::vector<std::string>& arguments) {
   actions.shell = noted("shell", &Called::run);
   actions.logs = noted("logs", &Called::logs);
   actions.kill = noted("kill", &Called::kill);
+  actions.pause = noted("pause", &Called::pause);
+  actions.resume = noted("resume", &Called::pause);
   actions.list = noted("ls", &Called::list);
   actions.key_create = noted("key create", &Called::key);
   actions.network = noted("network", &Called::network);
@@ -145,6 +148,8 @@ TEST(CommandLine, ReadsTheOthers) {
   EXPECT_EQ(call({"logs", "s", "e", "--since-cursor", "12"}).logs.since_cursor, 12u);
   EXPECT_THAT(call({"kill", "a", "b"}).kill.sandboxes, ElementsAre("a", "b"));
   EXPECT_TRUE(call({"kill", "--all"}).kill.all);
+  EXPECT_THAT(call({"pause", "a", "b"}).pause.sandboxes, ElementsAre("a", "b"));
+  EXPECT_EQ(call({"resume", "a"}).what, "resume");
   EXPECT_TRUE(call({"ls", "-a"}).list.all);
   EXPECT_EQ(call({"key", "create", "ci", "--role", "admin"}).key.role, "admin");
   EXPECT_TRUE(call({"template", "build", "base", "--refresh"}).templates.refresh);
@@ -195,6 +200,8 @@ TEST(CommandLine, WrongOnesAreExplainedAndRunNothing) {
       {"ls", "extra"},
       {"ls", "--metadata", "novalue"},
       {"kill"},
+      {"pause"},
+      {"resume"},
       {"kill", "--all", "x"},
       {"logs", "s"},
       {"run", "--egress", "some", "--", "true"},

@@ -14,7 +14,7 @@ namespace glovebox::cli {
 
 struct CreateOptions {
   std::optional<std::string> template_name, runtime, memory, disk, user, workdir, lifetime,
-      idle_timeout;
+      idle_timeout, on_timeout;
   std::optional<double> cpus;
   std::optional<int64_t> processes, open_files;
   std::vector<std::string> env, metadata;
@@ -62,6 +62,10 @@ struct ListOptions {
 struct KillOptions {
   std::vector<std::string> sandboxes;
   bool all = false;
+};
+
+struct PauseOptions {
+  std::vector<std::string> sandboxes;
 };
 
 struct CopyOptions {

@@ -17,6 +17,8 @@ int command_create(const Settings& settings, const CreateOptions& options);
 int command_list(const Settings& settings, const ListOptions& options);
 int command_info(const Settings& settings, const std::string& sandbox);
 int command_kill(const Settings& settings, const KillOptions& options);
+int command_pause(const Settings& settings, const PauseOptions& options);
+int command_resume(const Settings& settings, const PauseOptions& options);
 int command_copy(const Settings& settings, const CopyOptions& options);
 
 int command_run(const Settings& settings, const RunOptions& options);

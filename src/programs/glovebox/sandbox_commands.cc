@@ -79,7 +79,7 @@ std::string render_info(const bj::value& s, const bj::value& stats) {
   const WallTime now = std::chrono::system_clock::now();
   std::vector<std::pair<std::string, std::string>> rows = {
       {"id", text(s, "id")},
-      {"state", text(s, "state") + (flag(s, "frozen") ? " (frozen: the next call wakes it)" : "")},
+      {"state", text(s, "state") + (flag(s, "frozen") ? " (the next call wakes it)" : "")},
       {"runtime", text(s, "runtime")},
       {"template", text(s, "template.name") + "@" + text(s, "template.version").substr(0, 12)},
       {"created", text(s, "created_at") + " (" + human_age(text(s, "created_at"), now) +
@@ -125,6 +125,26 @@ Async<bool> kill_one(const ApiClient& api, const Settings& settings, std::string
   co_return true;
 }
 
+// POSTs to each of them; one that fails is reported, and the others go on.
+int change_each(const Settings& settings, const PauseOptions& options, const std::string& change) {
+  return with_api(settings, [&](Loop&, const ApiClient& api) -> Async<int> {
+    bj::array changed;
+    bool all_well = true;
+    for (const std::string& id : options.sandboxes) {
+      auto sandbox = co_await api.call("POST", path_of(id) + "/" + change);
+      all_well = all_well && sandbox;
+      if (!sandbox) {
+        print_error(sandbox.error(), settings.json);
+        continue;
+      }
+      if (!settings.json) print(printable(id) + " " + text(*sandbox, "state") + "\n");
+      changed.push_back(std::move(*sandbox));
+    }
+    if (settings.json) print_json(bj::object{{"sandboxes", std::move(changed)}});
+    co_return all_well ? kOk : kGlovebox;
+  });
+}
+
 }  // namespace
 
 int conclude(const Settings& settings, const Result<int>& result) {
@@ -156,6 +176,7 @@ Result<bj::value> create_body(const CreateOptions& options) {
   put(body, "workdir", options.workdir);
   put_ms("lifetime_ms", options.lifetime);
   put_ms("idle_timeout_ms", options.idle_timeout);
+  put(body, "on_timeout", options.on_timeout);
   put(limits, "cpus", options.cpus);
   put(limits, "processes", options.processes);
   put(limits, "open_files", options.open_files);
@@ -247,6 +268,14 @@ int command_kill(const Settings& settings, const KillOptions& options) {
     if (settings.json) print_json(bj::object{{"sandboxes", std::move(killed)}});
     co_return all_well ? kOk : kGlovebox;
   });
+}
+
+int command_pause(const Settings& settings, const PauseOptions& options) {
+  return change_each(settings, options, "pause");
+}
+
+int command_resume(const Settings& settings, const PauseOptions& options) {
+  return change_each(settings, options, "resume");
 }
 
 int command_copy(const Settings& settings, const CopyOptions& options) {

@@ -146,6 +146,20 @@ forEachTier("sandboxes", (context) => {
     assert.equal(await box.pause(), false);
   });
 
+  test("pause keeps memory and files; a command resumes", async () => {
+    const box = await context.create();
+    await box.process.exec("echo kept >/tmp/file");
+    assert.equal(await box.pause(), true);
+    assert.equal((await box.getInfo()).status, "paused");
+    assert.equal(await box.resume(), true);
+    assert.equal((await box.getInfo()).status, "running");
+    assert.equal(await box.pause(), true);
+    assert.equal((await box.process.exec("cat /tmp/file")).stdout, "kept\n");
+    assert.equal((await box.getInfo()).status, "running");
+    await box.pause();
+    assert.equal(await box.kill(), true);
+  });
+
   test("connect finds a running sandbox; another tenant's key does not", async () => {
     const box = await context.create();
     const again = await Sandbox.connect(box.sandboxId, { apiUrl: url, apiKey: await context.key() });
@@ -157,7 +171,7 @@ forEachTier("sandboxes", (context) => {
   test("what this server does not have says so", async () => {
     const box = await context.shared();
     const missing = refused("LizardError", 501, "UNSUPPORTED");
-    for (const call of [() => box.pause(), () => box.resume(), () => box.snapshot(),
+    for (const call of [() => box.snapshot(),
       () => box.fork(), () => box.desktop.start(), () => box.schedules(), () => box.fs.watch("/tmp", () => {})]) {
       await assert.rejects(async () => call(), missing, String(call));
     }
