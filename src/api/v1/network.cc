@@ -58,6 +58,7 @@ Async<void> show_default(const Parts& parts, Call& call) {
 }
 
 Async<void> replace_default(const Parts& parts, Call& call) {
+  if (call.caller.role != sandbox::Role::kAdmin) co_return fail(Code::kForbidden, "this call needs a key with the role admin");
   GB_CO_TRY(const auto body, co_await read_json(call));
   GB_CO_TRY(auto parsed, policy::parse_network_policy(body, ""));
   auto policy = std::make_shared<policy::NetworkPolicy>(std::move(parsed));
