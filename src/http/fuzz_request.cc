@@ -12,7 +12,6 @@
 namespace {
 
 using namespace glovebox::http;
-using namespace glovebox::http::internal;
 
 constexpr HeadLimits kLimits{4096, 1024, 20};
 
