@@ -21,7 +21,7 @@ def box(create):
     box = create(network=PRESET, lifetime_ms=300_000)
     probe = box.run("python3 -m pip download -q --no-deps -d /tmp/probe six", timeout_ms=120_000)
     outcomes = {entry["outcome"] for entry in log_of(box)}
-    if probe["outcome"].get("exit_code") != 0 and outcomes <= {"failed"}:
+    if probe["outcome"].get("exit_code") != 0 and outcomes == {"failed"}:
         pytest.skip(f"no package registry answers here: {probe['stderr'][-300:]}")
     assert probe["outcome"]["exit_code"] == 0, probe
     return box

@@ -18,6 +18,8 @@ void add_file_routes(http::Router& router, const Parts& parts);
 void add_network_routes(http::Router& router, const Parts& parts);
 void add_other_routes(http::Router& router, const Parts& parts);
 
+// kForbidden unless the caller's key has the role admin.
+Result<void> check_admin(const Call& call);
 // The request's body as a JSON object; none at all reads as {} when it may.
 Async<boost::json::value> read_json(Call& call, bool may_be_empty = false);
 Result<size_t> query_limit(const http::Request& request);  // 1 … 1000, default 100

@@ -58,7 +58,7 @@ Async<void> show_default(const Parts& parts, Call& call) {
 }
 
 Async<void> replace_default(const Parts& parts, Call& call) {
-  if (call.caller.role != sandbox::Role::kAdmin) co_return fail(Code::kForbidden, "this call needs a key with the role admin");
+  GB_CO_TRYV(check_admin(call));
   GB_CO_TRY(const auto body, co_await read_json(call));
   GB_CO_TRY(auto parsed, policy::parse_network_policy(body, ""));
   auto policy = std::make_shared<policy::NetworkPolicy>(std::move(parsed));
@@ -78,7 +78,7 @@ Async<void> list_presets(Call& call) {
 
 // Says what works by doing it. Numbers of all tenants: for the operator.
 Async<void> check_host(const Parts& parts, Call& call) {
-  if (call.caller.role != sandbox::Role::kAdmin) co_return fail(Code::kForbidden, "this call needs a key with the role admin");
+  GB_CO_TRYV(check_admin(call));
   const auto probed = co_await parts.network->probe();
   const auto out = network::describe(parts.network->status(), probed);
   co_return co_await call.send_json(200, json::to_text(out));

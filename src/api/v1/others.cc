@@ -8,12 +8,13 @@
 
 namespace glovebox::api::v1 {
 namespace bj = boost::json;
-namespace {
 
 Result<void> check_admin(const Call& call) {
   if (call.caller.role == sandbox::Role::kAdmin) return {};
   return fail(Code::kForbidden, "this call needs a key with the role admin");
 }
+
+namespace {
 
 Async<void> list_templates(const Parts& parts, Call& call) {
   auto all = co_await run_blocking(*parts.pool, [&] { return parts.templates->list(); });

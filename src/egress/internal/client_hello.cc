@@ -10,7 +10,7 @@
 namespace glovebox::egress {
 namespace {
 
-constexpr uint8_t kHandshakeRecord = 22, kClientHelloType = 1;
+constexpr uint8_t kClientHelloType = 1;
 constexpr uint16_t kServerNameExtension = 0, kEncryptedHelloExtension = 0xFE0D;
 constexpr size_t kMaxRecordBytes = 1 << 14, kMaxExtensions = 128;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +11,8 @@
 
 // What the first bytes of a connection say, without I/O. The bytes come from a sandbox.
 namespace glovebox::egress {
+
+constexpr uint8_t kHandshakeRecord = 22;  // the first byte of TLS
 
 enum class Opening {
   kUndecided,  // more bytes are needed

@@ -20,7 +20,6 @@ constexpr auto kHandshakeTime = std::chrono::seconds(10);
 // refusal can be a readable one.
 constexpr auto kHopelessTime = std::chrono::seconds(3);
 // How long we wait for a client to speak first where the server may do so instead.
-constexpr char kHandshakeRecord = 22;  // the first byte of TLS
 constexpr auto kSilence = std::chrono::milliseconds(300);
 constexpr auto kLingerTime = std::chrono::seconds(2);
 constexpr size_t kLingerBytes = 1 << 20;
@@ -219,7 +218,7 @@ Awaitable<Opening> Flow::sniff(bool is_soft) {
     if (is_soft && !input_.empty())
       set_deadline(Clock::now() + kHandshakeTime);  // it has begun to speak
     // Letters may be the beginning of a request, or all that the client says before the server does.
-    const bool may_be_text = !input_.empty() && input_[0] != kHandshakeRecord && (is_soft || is_hopeless);
+    const bool may_be_text = !input_.empty() && static_cast<uint8_t>(input_[0]) != kHandshakeRecord && (is_soft || is_hopeless);
     if (may_be_text && !co_await wait_readable(client_.fd(), Clock::now() + kSilence)) {
       opening = Opening::kOther;
       break;
