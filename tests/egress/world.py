@@ -4,6 +4,7 @@
 import json
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import tempfile
@@ -15,35 +16,9 @@ from netns import Namespace
 BINARY = os.environ.get("GLOVEBOX_EGRESS_PROXY",
                         str(pathlib.Path(__file__).resolve().parents[2] / "build/dev/src/egress/egress_proxy_alone"))
 
-# What src/network puts into the router namespace, as far as the proxy is concerned.
-RULES = """
-table inet glovebox {
-  chain guard {
-    type filter hook prerouting priority -450; policy accept;
-    iifname != "gb*" accept
-    meta nfproto != ipv4 drop
-    ip hdrlength > 5 drop
-    ip frag-off & 0x3fff != 0 drop
-    fib saddr . iif oif missing drop
-    meta l4proto tcp accept
-    udp dport 53 accept
-    drop
-  }
-  chain capture {
-    type nat hook prerouting priority dstnat; policy accept;
-    iifname "gb*" udp dport 53 redirect to :3053
-    iifname "gb*" tcp dport 53 redirect to :3053
-    iifname "gb*" meta l4proto tcp redirect to :3129
-  }
-  chain input {
-    type filter hook input priority filter; policy drop;
-    iifname "gb*" ct status dnat accept
-  }
-  chain forward {
-    type filter hook forward priority filter; policy drop;
-  }
-}
-"""
+# What the daemon puts into the router namespace, from its own source: a copy here could go another way.
+ROUTER = pathlib.Path(__file__).resolve().parents[2] / "src/network/router.cc"
+RULES = re.search(r'kFilter = R"\((.*?)\)";', ROUTER.read_text(encoding="utf-8"), re.S).group(1)
 
 
 class Router:
