@@ -41,11 +41,24 @@ Async<std::string> Api::get(std::string path) {
   return call("GET", std::move(path), {}, 200);
 }
 
-Async<std::string> Api::create(std::string tier) {
-  std::string body = R"({"runtime":")" + tier + R"(","lifetime_ms":1800000})";
+Async<std::string> Api::create(std::string tier, From from) {
+  const bool is_fresh = from == From::kCold;
+  std::string body = R"({"runtime":")" + tier + R"(","lifetime_ms":1800000,"fresh":)" + (is_fresh ? "true}" : "false}");
   GB_CO_TRY(const auto text, co_await call("POST", "/v1/sandboxes", std::move(body), 201));
   GB_CO_TRY(const auto answer, json::parse_object(text));
+  if (answer.at("started_from").as_string() != (is_fresh ? "cold" : "pool"))
+    co_return fail(Code::kInternal, "not from where it was wanted: " + text);
   co_return std::string(answer.at("id").as_string());
+}
+
+Async<bool> Api::pool_is_full(std::string tier) {
+  GB_CO_TRY(const auto text, co_await get("/v1/pool"));
+  GB_CO_TRY(const auto answer, json::parse_object(text));
+  for (const auto& pool : answer.at("pools").as_array()) {
+    if (pool.at("runtime").as_string() == tier)
+      co_return pool.at("ready").to_number<int64_t>() == pool.at("wanted").to_number<int64_t>();
+  }
+  co_return fail(Code::kNotFound, "the daemon keeps no pool of " + tier);
 }
 
 Async<void> Api::kill(std::string id) {

@@ -18,7 +18,10 @@ class Api {
   static Async<std::unique_ptr<Api>> connect(std::string url, std::string key);
 
   Async<void> health();
-  Async<std::string> create(std::string tier);  // the sandbox's id, when it is ready
+  enum class From { kCold, kPool };
+  // The sandbox's id, when it is ready. kInternal when it came from elsewhere.
+  Async<std::string> create(std::string tier, From from = From::kCold);
+  Async<bool> pool_is_full(std::string tier);
   Async<void> kill(std::string id);
   // Runs argv to its end. kInternal unless it exits with 0.
   Async<void> exec(std::string id, std::string_view program);

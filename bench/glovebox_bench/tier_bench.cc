@@ -50,6 +50,8 @@ Async<void> TierBench::run() {
   GB_CO_TRYV(co_await api_->kill(first));
   say(tier_ + ": lives of sandboxes");
   GB_CO_TRYV(co_await lives());
+  say(tier_ + ": claims");
+  GB_CO_TRYV(co_await claims());
   say(tier_ + ": bursts");
   GB_CO_TRYV(co_await bursts(rounds_.bursts, rounds_.burst_size, false));
   GB_CO_TRYV(co_await bursts(rounds_.crowds, rounds_.crowd_size, true));

@@ -81,6 +81,8 @@ class TierBench {
   Async<std::vector<ApiPtr>> connect(size_t count);
   // Create, first exec, kill; one at a time.
   Async<void> lives();
+  Async<void> claims();
+  Async<void> wait_for_pool();
   // `count` bursts of `size`; with `weighs` also what the sandboxes cost while idle.
   Async<void> bursts(size_t count, size_t size, bool weighs);
   Async<void> burst_of_ours(size_t size, bool weighs, Burst* burst);

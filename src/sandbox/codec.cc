@@ -358,6 +358,10 @@ std::string hello_fields(const SandboxInfo& info, const std::string& hostname, c
   append_field(out, "limits");
   out += "{\"open_files\":" + std::to_string(info.limits.open_files) +
          ",\"processes\":" + std::to_string(info.limits.processes) + "}";
+  if (info.tenant.empty()) {
+    append_field(out, "pooled");
+    out += "true";
+  }
   append_field(out, "seed");
   append_json_string(out, seed_hex);
   return out + "}";

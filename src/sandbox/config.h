@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/runtime.h"
 
@@ -29,6 +30,13 @@ struct Patience {
   std::chrono::milliseconds lost_note{200};        // the channel is gone: how long the process's death may take to show
 };
 
+// Ready sandboxes of a template and tier, with default limits, that are kept for create calls to come.
+struct PoolTarget {
+  std::string template_name = "base";
+  runtime::Tier tier = runtime::Tier::kContainer;
+  size_t count = 0;
+};
+
 // The operator's settings. A field's value here is its default.
 struct Config {
   std::string data_dir;                            // absolute; everything that survives a restart is below it
@@ -49,6 +57,7 @@ struct Config {
   size_t kept_executions = 1000;                   // ended executions remembered per sandbox, the newest
 
   std::shared_ptr<const policy::NetworkPolicy> default_network;  // of sandboxes whose callers say nothing; null: none
+  std::vector<PoolTarget> pool;                    // beside max_sandboxes
   std::optional<runtime::Tier> default_runtime;    // what "auto" means; empty: the strongest usable tier
   Patience patience;
 };

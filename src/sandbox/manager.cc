@@ -15,7 +15,7 @@
 #include "sandbox/dial.h"
 #include "sandbox/files.h"
 #include "sandbox/leak_check.h"
-#include "sandbox/sandbox.h"
+#include "sandbox/pool.h"
 
 namespace glovebox::sandbox {
 namespace {
@@ -93,6 +93,7 @@ class ManagerImpl : public Manager {
  public:
   ManagerImpl(Config config, ManagerParts parts)
       : config_(std::move(config)), parts_(std::move(parts)), gate_(std::make_shared<StartGate>(config_.parallel_starts)) {
+    pool_ = std::make_unique<Pool>(config_.pool, pool_host());
     set_gauges([this] { return count_sandboxes(); },
                [this] { return metrics::Registry::Samples{{{}, static_cast<double>(leaks_.leaked())}}; });
   }
@@ -105,7 +106,7 @@ class ManagerImpl : public Manager {
   const std::vector<RuntimeInfo>& runtimes() const override { return parts_.capabilities; }
   bool template_in_use(const std::string& version) const override {
     return std::any_of(boxes_.begin(), boxes_.end(), [&](const auto& box) {
-      return box.second->is_live() && box.second->info().template_version == version;
+      return box.second->is_live() && !box.second->is_pooled() && box.second->info().template_version == version;
     });
   }
 
@@ -116,6 +117,8 @@ class ManagerImpl : public Manager {
 
   Result<void> load() override;
   Awaitable<void> recover() override;
+  Awaitable<void> close_pool() override { return pool_->stop(); }
+  std::vector<PoolState> pool() const override { return pool_->state(); }
   Awaitable<void> end_all(std::string reason) override;
 
   Async<Created> create(const Caller& caller, CreateSpec spec) override;
@@ -251,7 +254,7 @@ class ManagerImpl : public Manager {
   }
   Result<SandboxInfo> get_unchecked(const std::string& id) const override {
     const auto found = boxes_.find(id);
-    if (found == boxes_.end()) return no_sandbox(id);
+    if (found == boxes_.end() || found->second->is_pooled()) return no_sandbox(id);
     return found->second->snapshot_info();
   }
 
@@ -264,9 +267,7 @@ class ManagerImpl : public Manager {
   // Another tenant's sandbox is no different from none.
   Result<Box> find(const Caller& caller, const std::string& id) const {
     const auto found = boxes_.find(id);
-    if (found == boxes_.end() || found->second->info().tenant != caller.tenant) {
-      return no_sandbox(id);
-    }
+    if (found == boxes_.end() || found->second->is_pooled() || found->second->info().tenant != caller.tenant) return no_sandbox(id);
     return found->second;
   }
   Result<runtime::Runtime*> choose_runtime(const Caller& caller, const CreateSpec& spec) const;
@@ -275,6 +276,12 @@ class ManagerImpl : public Manager {
   Result<Millis> checked_lifetime(Millis wanted) const;
   Result<codec::SandboxDocument> plan(const Caller& caller, const CreateSpec& spec, const image::Template& tmpl,
                                       runtime::Tier tier) const;
+  Pool::Host pool_host();
+  Result<codec::SandboxDocument> plan_pooled(const PoolTarget& target) const;
+  Async<Box> start_pooled(codec::SandboxDocument document);
+  Async<Box> start_for(codec::SandboxDocument document, runtime::Runtime* runtime, bool fresh, Deadline deadline, Clock::time_point began);
+  Async<void> start_cold(Box box, Deadline deadline, Clock::time_point began);
+  Awaitable<void> discard(Box box);
   Box add_box(codec::SandboxDocument document, runtime::Runtime* runtime);
   Result<Box> find_earlier(const Caller& caller, const CreateSpec& spec) const;
   metrics::Registry::Samples count_sandboxes() const;
@@ -299,6 +306,7 @@ class ManagerImpl : public Manager {
   std::shared_ptr<StartGate> gate_;
   std::map<std::string, Box> boxes_;
   std::map<std::string, NetworkPolicyPtr> tenant_networks_;
+  std::unique_ptr<Pool> pool_;
   LeakCheck leaks_;
   size_t live_ = 0;  // reserved from the accepted create call to the end of the clean-up
 };
@@ -398,6 +406,7 @@ ManagerImpl::Box ManagerImpl::add_box(codec::SandboxDocument document, runtime::
   context.runtime = runtime;
   context.network = parts_.network;
   context.on_ended = [this](const Sandbox& ended) {
+    if (ended.is_pooled()) return;
     --live_;
     metrics::registry()
         .counter("glovebox_sandboxes_ended_total", "Sandboxes that ended, by reason.", {{"reason", ended.info().ended->reason}})
@@ -405,7 +414,7 @@ ManagerImpl::Box ManagerImpl::add_box(codec::SandboxDocument document, runtime::
   };
   const std::string id = document.info.id;
   auto box = std::make_shared<Sandbox>(std::move(context), std::move(document));
-  if (box->is_live()) ++live_;
+  if (box->is_live() && !box->is_pooled()) ++live_;
   boxes_[id] = box;
   return box;
 }
@@ -414,7 +423,8 @@ metrics::Registry::Samples ManagerImpl::count_sandboxes() const {
   std::map<metrics::Labels, double> counts;
   for (const auto& [id, box] : boxes_) {
     const SandboxInfo& i = box->info();
-    ++counts[{{"state", i.frozen && i.state == State::kReady ? "frozen" : std::string(state_name(i.state))}, {"runtime", std::string(tier_name(i.tier))}}];
+    const bool is_pooled = box->is_pooled() && box->is_live();
+    ++counts[{{"state", is_pooled ? "pooled" : i.frozen && i.state == State::kReady ? "frozen" : std::string(state_name(i.state))}, {"runtime", std::string(tier_name(i.tier))}}];
   }
   return {counts.begin(), counts.end()};
 }
@@ -435,9 +445,11 @@ Result<ManagerImpl::Box> ManagerImpl::find_earlier(const Caller& caller, const C
 Async<SandboxService::Created> ManagerImpl::create(const Caller& caller, CreateSpec spec) {
   const auto began = Clock::now();
   const Deadline deadline = after(config_.start_timeout);
-  GB_CO_TRY(const Box earlier, find_earlier(caller, spec));
-  if (earlier) {
+  while (true) {
+    GB_CO_TRY(const Box earlier, find_earlier(caller, spec));
+    if (!earlier) break;
     co_await earlier->wait_started(deadline);
+    if (earlier->is_pooled()) continue;  // it was no good, and another one takes its place
     const SandboxInfo info = earlier->snapshot_info();
     if (info.ended && info.ended->reason == "start_failed") co_return fail(Code::kStartFailed, info.ended->message);
     co_return Created{info, true};
@@ -451,27 +463,19 @@ Async<SandboxService::Created> ManagerImpl::create(const Caller& caller, CreateS
                    {{"limit", "max_sandboxes"}, {"size", std::to_string(config_.max_sandboxes)},
                     {"use", std::to_string(live_)}, {"retry_after", "5"}});
   }
-  auto box = add_box(std::move(document), runtime);
-  const bool entered = co_await gate_->enter(deadline);
-  Result<void> started;
-  if (entered) {
-    const StartGate::Place place{gate_};
-    started = co_await box->start(deadline, began);
-  } else {
-    started = fail(Code::kTimeout, "too many sandboxes start at once: this one's turn did not come in time");
-    co_await box->end("start_failed", started.error().message, after(kKillWait));
-  }
+  auto started = co_await start_for(std::move(document), runtime, spec.fresh, deadline, began);
   if (!started) {
-    log::warn("sandbox.start_failed", {{"sandbox", box->info().id}, {"request", caller.request_id},
-                                       {"message", started.error().message}});
+    log::warn("sandbox.start_failed", {{"request", caller.request_id}, {"message", started.error().message}});
     co_return fail(started.error());
   }
+  const Box box = std::move(*started);
   const SandboxInfo info = box->snapshot_info();
   metrics::registry()
-      .histogram("glovebox_create_seconds", "Create call to the agent's answer.", {{"runtime", std::string(tier_name(info.tier))}})
+      .histogram("glovebox_create_seconds", "Create call to the agent's answer.",
+                 {{"runtime", std::string(tier_name(info.tier))}, {"from", info.started_from}})
       .observe(info.ready_ms / 1000);
   log::info("sandbox.ready", {{"sandbox", info.id}, {"request", caller.request_id}, {"runtime", tier_name(info.tier)},
-                              {"template", info.template_name}, {"ms", info.ready_ms}});
+                              {"template", info.template_name}, {"from", info.started_from}, {"ms", info.ready_ms}});
   co_return Created{info, false};
 }
 
@@ -501,6 +505,74 @@ Result<void> ManagerImpl::load_settings() {
     tenant_networks_[row.tenant] = std::make_shared<policy::NetworkPolicy>(policy ? std::move(*policy) : policy::NetworkPolicy());
   }
   return {};
+}
+
+// From the pool where that makes no difference: a link, say, is made before the engine starts.
+Async<ManagerImpl::Box> ManagerImpl::start_for(codec::SandboxDocument document, runtime::Runtime* runtime, bool fresh, Deadline deadline,
+                                               Clock::time_point began) {
+  const SandboxInfo& wanted = document.info;
+  Box pooled;
+  if (!fresh && !wanted.network) pooled = pool_->take({wanted.template_version, wanted.tier, wanted.limits});
+  if (pooled) {
+    ++live_;
+    auto claimed = co_await pooled->claim(wanted, deadline, began);
+    if (claimed) co_return pooled;
+    if (!pooled->is_pooled()) co_return fail(claimed.error());
+    --live_;
+    log::warn("pool.claim_failed", {{"sandbox", pooled->info().id}, {"message", claimed.error().message}});
+    spawn(parts_.executor, "pool.discard", discard(std::move(pooled)));
+  }
+  Box box = add_box(std::move(document), runtime);
+  GB_CO_TRYV(co_await start_cold(box, deadline, began));
+  co_return box;
+}
+
+Async<void> ManagerImpl::start_cold(Box box, Deadline deadline, Clock::time_point began) {
+  if (co_await gate_->enter(deadline)) {
+    const StartGate::Place place{gate_};
+    co_return co_await box->start(deadline, began);
+  }
+  const Error late{Code::kTimeout, "too many sandboxes start at once: this one's turn did not come in time", {}};
+  co_await box->end("start_failed", late.message, after(kKillWait));
+  co_return fail(late);
+}
+
+Pool::Host ManagerImpl::pool_host() {
+  Pool::Host host;
+  host.executor = parts_.executor;
+  host.plan = [this](const PoolTarget& target) { return plan_pooled(target); };
+  host.start = [this](codec::SandboxDocument document) { return start_pooled(std::move(document)); };
+  host.discard = [this](Box box) { return discard(std::move(box)); };
+  return host;
+}
+
+Result<codec::SandboxDocument> ManagerImpl::plan_pooled(const PoolTarget& target) const {
+  CreateSpec spec;
+  spec.template_name = target.template_name;
+  spec.tier = target.tier;
+  GB_TRYV(choose_runtime(Caller(), spec));
+  GB_TRY(const auto tmpl, parts_.templates->find(spec.template_name));
+  GB_TRY(auto document, plan(Caller(), spec, tmpl, target.tier));
+  if (document.info.network) return fail(Code::kConflict, "every sandbox has a network by default, and such a one is not pooled");
+  document.info.expires_at.reset();
+  return document;
+}
+
+Async<ManagerImpl::Box> ManagerImpl::start_pooled(codec::SandboxDocument document) {
+  const Deadline deadline = after(config_.start_timeout);
+  auto* runtime = runtime_of(document.info.tier);
+  if (!co_await gate_->enter(deadline)) co_return fail(Code::kTimeout, "other starts leave no room");
+  const StartGate::Place place{gate_};
+  Box box = add_box(std::move(document), runtime);
+  auto started = co_await box->start_pooled(deadline);
+  if (started) co_return box;
+  co_await discard(box);
+  co_return fail(started.error());
+}
+
+Awaitable<void> ManagerImpl::discard(Box box) {
+  co_await box->end("killed", "the pool does not need it", Deadline::max());
+  co_await forget(box);
 }
 
 SandboxService::NetworkState ManagerImpl::network_state(Sandbox& box) {
@@ -540,7 +612,7 @@ Result<Page<SandboxInfo>> ManagerImpl::list(const Caller& caller, const ListFilt
     const SandboxInfo& i = box->info();
     const bool state_fits = filter.states.empty() ? i.state != State::kEnded
                                                   : std::find(filter.states.begin(), filter.states.end(), i.state) != filter.states.end();
-    if (i.tenant != caller.tenant || !state_fits) continue;
+    if (box->is_pooled() || i.tenant != caller.tenant || !state_fits) continue;
     if (!matches(i.metadata, filter.metadata) || !matches(i.attributes, filter.attributes)) continue;
     all.push_back(box->snapshot_info());
   }
@@ -656,8 +728,13 @@ Awaitable<void> ManagerImpl::recover() {
     });
   }
   for (const auto& [id, box] : std::map(boxes_)) {
-    if (box->is_live()) spawn(parts_.executor, "sandbox.adopt", box->adopt());
+    if (box->is_pooled()) {
+      spawn(parts_.executor, "pool.discard", discard(box));  // of an earlier daemon
+    } else if (box->is_live()) {
+      spawn(parts_.executor, "sandbox.adopt", box->adopt());
+    }
   }
+  pool_->start();
   spawn(parts_.executor, "sandbox.reap", reap());
   spawn(parts_.executor, "sandbox.leaks", look_for_leaks());
   if (parts_.network) co_await parts_.network->recover();
@@ -667,7 +744,7 @@ Awaitable<void> ManagerImpl::recover() {
 Awaitable<void> ManagerImpl::end_all(std::string reason) {
   std::vector<Box> boxes;
   for (const auto& [id, box] : boxes_) {
-    if (box->is_live()) boxes.push_back(box);
+    if (box->is_live() && !box->is_pooled()) boxes.push_back(box);
   }
   for (const Box& box : boxes) spawn(parts_.executor, "sandbox.end", box->end(reason, "the daemon was told to end it", after(kKillWait)));
   const Deadline deadline = after(kKillWait);
@@ -680,7 +757,7 @@ Awaitable<void> ManagerImpl::reap() {
     co_await sleep_for(kReapEvery);
     std::vector<Box> ended;
     for (const auto& [id, box] : boxes_) {
-      if (!box->is_live()) ended.push_back(box);
+      if (!box->is_live() && !box->is_pooled()) ended.push_back(box);
     }
     std::sort(ended.begin(), ended.end(), [](const Box& a, const Box& b) { return a->info().ended->at < b->info().ended->at; });
     const auto cutoff = std::chrono::system_clock::now() - config_.retention;

@@ -206,7 +206,11 @@ void Sandbox::go_on() {
   last_activity_ = Clock::now();
   const Executor& executor = context_.execution.executor;
   spawn(executor, "sandbox.watch_time", watch_time());
-  spawn(executor, "sandbox.watch_death", watch_death());
+  watch_death_once();
+}
+
+void Sandbox::watch_death_once() {
+  if (!std::exchange(death_is_watched_, true)) spawn(context_.execution.executor, "sandbox.watch_death", watch_death());
 }
 
 Awaitable<void> Sandbox::adopt() {

@@ -32,6 +32,13 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
 
   // From creating to ready; on failure it ends (start_failed) and the cause is returned. ready_ms counts from `began`.
   Async<void> start(Deadline deadline, Clock::time_point began);
+  // For the pool: the same, without an owner, and then it stands still.
+  Async<void> start_pooled(Deadline deadline);
+  bool is_pooled() const { return info().tenant.empty(); }
+  bool can_be_claimed() const;
+  // Makes one of the pool what `wanted` says, from creating to ready, as start() would have; its id it has already. When that fails
+  // and it is in the pool again (is_pooled), the sandbox was no good, which says nothing about another one.
+  Async<void> claim(SandboxInfo wanted, Deadline deadline, Clock::time_point began);
   // Returns when it is no longer starting, or at the deadline.
   Awaitable<void> wait_started(Deadline deadline);
   // From the store, before adopt().
@@ -101,7 +108,10 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Async<void> find_paused();
   Async<void> reconnect();
   Async<void> check_user(Deadline deadline);
+  Async<void> wait_for_owner();
+  Async<void> meet_owner(Deadline deadline);
   void go_on();  // starts the watchers of a ready sandbox
+  void watch_death_once();
   void resume_executions(const std::vector<codec::AgentExecution>& known);
   Awaitable<void> watch_time();
   Awaitable<void> watch_death();
@@ -141,6 +151,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   bool starting_ = false, freezing_ = false, thawing_ = false;  // the runtime is at work: the end waits
   bool pausing_ = false, resuming_ = false;                     // on the way between ready and paused
   bool held_ = false;       // this daemon watches it
+  bool death_is_watched_ = false;
   bool connected_ = false;  // and its agent has answered this daemon
   uint64_t seen_oom_kills_ = 0;
   std::optional<std::pair<std::string, std::string>> end_wanted_;  // reason, message; set once

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "http/stream.h"
 #include "runtime/runtime.h"
+#include "sandbox/config.h"
 
 // The only door to sandboxes: every dialect and the CLI go through SandboxService with an authenticated Caller. Loop thread only.
 namespace glovebox::policy {
@@ -68,6 +69,7 @@ struct CreateSpec {
   // What it may reach; null: what the operator gives everybody, and without that no network at all. With a policy, even one that
   // allows nothing, it has a link.
   NetworkPolicyPtr network;
+  bool fresh = false;                  // never one from the pool
   StringMap attributes;                // a dialect's own facts (region, size, project); kept, never interpreted
   // A caller's name for this call: repeating it gives the sandbox the first call made, as long as that is remembered. Another
   // request under the same name is kConflict. `request` is the request as the dialect got it, to tell the two apart.
@@ -97,6 +99,15 @@ struct SandboxInfo {
   int running_executions = 0;
   std::optional<Ended> ended;
   std::string idempotency_key, request_hash;  // of the create call; never shown
+};
+
+struct PoolState {
+  PoolTarget target;
+  std::string template_version;  // empty: nothing can be started for it now
+  runtime::Limits limits;        // what a create call must ask for to be served
+  size_t ready = 0, starting = 0;
+  uint64_t claimed = 0, misses = 0;  // since the daemon's start
+  double refill_ms = 0;              // the last start
 };
 
 struct ListFilter {
@@ -325,6 +336,8 @@ class SandboxService {
   // The sandbox of any tenant, for those who are let in by a secret of the sandbox's own instead of a key (previews). The caller
   // checks that secret before anything of this is shown or used.
   virtual Result<SandboxInfo> get_unchecked(const std::string& id) const = 0;
+
+  virtual std::vector<PoolState> pool() const = 0;
 
   struct RuntimeInfo {
     runtime::Tier tier;

@@ -64,7 +64,7 @@ Result<Statements> prepare_all(Database& db) {
   Statements s;
   const std::pair<Statement*, const char*> wanted[] = {
       {&s.put_sandbox, "INSERT INTO sandboxes VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (id) DO UPDATE SET "
-                       "state = ?3, document = ?5"},
+                       "tenant = ?2, state = ?3, created_ms = ?4, document = ?5"},
       {&s.delete_sandbox, "DELETE FROM sandboxes WHERE id = ?1"},
       {&s.delete_sandbox_executions, "DELETE FROM executions WHERE sandbox_id = ?1"},
       {&s.put_execution, "INSERT OR REPLACE INTO executions VALUES (?1, ?2, ?3, ?4, ?5)"},

@@ -29,6 +29,7 @@ def test_a_new_sandbox_is_described_completely(create):
     assert info["started_from"] == "cold" and 0 < info["ready_ms"] < 20_000
     assert info["limits"] == {"cpus": 1, "memory_mb": 512, "disk_mb": 256, "processes": 100, "open_files": 1000}
     assert info["metadata"] == {"task": "1"} and info["network"] == {"egress": "none", "link": False, "address": None}
+    assert info["on_timeout"] == "kill" and info["paused"] is None
     assert info["ended"] is None and info["running_executions"] == 0 and info["idle_timeout_ms"] == 50_000
     assert abs(parse_time(info["expires_at"]) - parse_time(info["created_at"]) - 60) < 5
     assert box.ok("ulimit -n") == "1000\n"

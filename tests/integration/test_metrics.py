@@ -33,7 +33,7 @@ def restarts(daemon):
 @pytest.fixture(scope="module")
 def own(make_daemon):
     """A daemon of its own, that has been through a death with a sandbox and with something that was nobody's."""
-    daemon = make_daemon()
+    daemon = make_daemon(config="[pool]\ncontainer = 1\ngvisor = 1\n")
     assert restarts(daemon) == (0, 0) and samples(daemon)["glovebox_leaked"] == 0
     daemon.box = daemon.admin.create(lifetime_ms=600_000)
     daemon.box.start("head -c 1000000 /dev/zero").wait()
@@ -83,7 +83,7 @@ def test_a_stop_is_no_death(own):
 
 
 def test_the_page_of_metrics_lists_them_all(own):
-    """After a death, a sweep, an end, an output that was spooled and a call to a paused sandbox, no metric is missing."""
+    """After a death, a sweep, an end, an output that was spooled a call to a paused sandbox, a claim and a miss, no metric is missing."""
     box = own.admin.create()
     box.ok("head -c 1000000 /dev/zero >&2")
     box.kill()
@@ -91,6 +91,10 @@ def test_the_page_of_metrics_lists_them_all(own):
     own.process.wait()
     stray_cgroup(own.box.id)
     own.start()
+    works = {r["runtime"] for r in own.admin.call("GET", "/v1/runtimes")["runtimes"] if r["usable"]}
+    full = lambda: all(p["ready"] == 1 for p in own.admin.call("GET", "/v1/pool")["pools"] if p["runtime"] in works)
+    eventually(full, 30, "the pool is full")
+    assert [own.admin.create().info["started_from"] for _ in range(2)] == ["pool", "cold"]
     box = own.admin.create()
     eventually(lambda: box.refresh()["frozen"], 10, "it is frozen")
     box.api.call("POST", box.path + "/pause")

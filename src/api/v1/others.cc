@@ -48,6 +48,14 @@ Async<void> list_runtimes(const Parts& parts, Call& call) {
   co_return co_await call.send_json(200, json::to_text(bj::object{{"runtimes", std::move(items)}, {"auto", std::move(strongest)}}));
 }
 
+// Who claims how much is the operator's to know.
+Async<void> get_pool(const Parts& parts, Call& call) {
+  GB_CO_TRYV(check_admin(call));
+  bj::array items;
+  for (const auto& state : parts.service->pool()) items.push_back(view(state));
+  co_return co_await call.send_json(200, json::to_text(bj::object{{"pools", std::move(items)}}));
+}
+
 Async<void> list_keys(const Parts& parts, Call& call) {
   GB_CO_TRYV(check_admin(call));
   bj::array items;
@@ -110,6 +118,7 @@ void add_other_routes(http::Router& router, const Parts& parts) {
   add("GET", "/v1/templates/{name}", get_template);
   add("DELETE", "/v1/templates/{name}", remove_template);
   add("GET", "/v1/runtimes", list_runtimes);
+  add("GET", "/v1/pool", get_pool);
   add("GET", "/v1/keys", list_keys);
   add("POST", "/v1/keys", create_key);
   add("DELETE", "/v1/keys/{id}", remove_key);

@@ -61,6 +61,7 @@ Result<sandbox::CreateSpec> read_create(const bj::value& body) {
   GB_TRY(const auto action, r.one_of("on_timeout", {"kill", "pause", "hibernate"}).or_default("kill"));
   if (action == "hibernate") return fail(Code::kUnsupported, "on_timeout: this version cannot hibernate sandboxes", {{"field", "on_timeout"}});
   if (action == "pause") spec.on_timeout = sandbox::OnTimeout::kPause;
+  GB_TRY(spec.fresh, r.boolean("fresh").or_default(false));
   if (const bj::value* network = r.any("network"); network && !network->is_null()) {
     GB_TRY(auto policy, policy::parse_network_policy(*network));
     spec.network = std::make_shared<policy::NetworkPolicy>(std::move(policy));

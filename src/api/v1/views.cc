@@ -156,6 +156,12 @@ bj::object view(const sandbox::ProcessInfo& p) {
   return out;
 }
 
+bj::object view(const sandbox::PoolState& p) {
+  return {{"template", {{"name", p.target.template_name}, {"version", page_cursor(p.template_version)}}},
+          {"runtime", runtime::tier_name(p.target.tier)}, {"limits", view(p.limits)}, {"wanted", p.target.count}, {"ready", p.ready},
+          {"starting", p.starting}, {"claimed", p.claimed}, {"misses", p.misses}, {"refill_ms", p.refill_ms}};
+}
+
 bj::object view(const sandbox::SandboxService::RuntimeInfo& r) {
   const runtime::Capability& c = r.capability;
   return {{"runtime", runtime::tier_name(r.tier)}, {"usable", c.usable}, {"engine", c.engine}, {"problem", c.problem},

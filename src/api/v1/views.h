@@ -17,6 +17,7 @@ boost::json::object view(const sandbox::FileEntry& entry);
 boost::json::object view(const sandbox::ProcessInfo& process);
 boost::json::object view(const sandbox::SandboxService::RuntimeInfo& runtime);
 boost::json::object view(const image::Template& tmpl);
+boost::json::object view(const sandbox::PoolState& pool);
 boost::json::object view(const tenant::KeyInfo& key);
 boost::json::object view(const sandbox::Chunk& chunk);  // data, or data_b64 when it is not UTF-8
 

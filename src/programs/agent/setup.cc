@@ -11,6 +11,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "base/random.h"
 #include "base/text.h"
@@ -127,10 +128,12 @@ void Setup::apply(const json::object& hello, const std::string& default_user) {
               hex(random_bytes(16)) + "\n");  // a copy of a sandbox is another machine
     sandbox_ = *sandbox;
   }
-  if (done_) return;
-  done_ = true;
-  create_etc_if_missing("resolv.conf");
-  loopback_up();
+  if (!std::exchange(done_, true)) {
+    create_etc_if_missing("resolv.conf");
+    loopback_up();
+  }
+  // Whose directories they are is known when the sandbox has an owner.
+  if (bool_field(hello, "pooled", false).value_or(false) || std::exchange(directories_made_, true)) return;
   make_directories(default_user);
 }
 

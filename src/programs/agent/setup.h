@@ -22,7 +22,7 @@ class Setup {
   void make_directories(const std::string& default_user);
 
   Users& users_;
-  bool done_ = false;
+  bool done_ = false, directories_made_ = false;
   std::string hostname_, sandbox_;
 };
 

@@ -66,6 +66,37 @@ void add_limits(std::map<std::string, Setter>* keys, const std::string& section,
   (*keys)[section + ".open_files"] = count(&limits->open_files, 64);
 }
 
+constexpr int64_t kMostPooled = 1000;
+
+// [pool] container, gvisor: of the base template. [pool.<template>] likewise for others.
+std::string pool_targets(const std::string& template_name, const toml::table& counts, std::vector<sandbox::PoolTarget>* out) {
+  for (const auto& [key, node] : counts) {
+    const auto tier = runtime::tier_from_name(key.str());
+    const auto count = node.value_exact<int64_t>();
+    if (!tier || *tier == runtime::Tier::kMicrovm) return "may name container and gvisor, not " + std::string(key.str());
+    if (!count || *count < 0 || *count > kMostPooled) return "must be integers between 0 and " + std::to_string(kMostPooled);
+    out->push_back({template_name, *tier, static_cast<size_t>(*count)});
+  }
+  return {};
+}
+
+Setter pool(std::vector<sandbox::PoolTarget>* targets) {
+  return [=](const toml::node& node) -> std::string {
+    const toml::table* table = node.as_table();
+    if (table == nullptr) return "must be a table";
+    toml::table of_base;
+    for (const auto& [key, value] : *table) {
+      const toml::table* counts = value.as_table();
+      if (counts == nullptr) {
+        of_base.insert(key, value);
+      } else if (const std::string wrong = pool_targets(std::string(key.str()), *counts, targets); !wrong.empty()) {
+        return wrong;
+      }
+    }
+    return pool_targets("base", of_base, targets);
+  };
+}
+
 std::map<std::string, Setter> known_keys(sandbox::Config* c) {
   std::map<std::string, Setter> keys{
       {"max_sandboxes", integer(1, 100'000, [c](int64_t v) { c->max_sandboxes = static_cast<size_t>(v); })},
@@ -79,6 +110,7 @@ std::map<std::string, Setter> known_keys(sandbox::Config* c) {
       {"execution_output_mb", integer(1, 1 << 20, [c](int64_t v) { c->output_file_bytes = static_cast<uint64_t>(v) << 20; })},
       {"kept_executions", integer(1, 100'000, [c](int64_t v) { c->kept_executions = static_cast<size_t>(v); })},
   };
+  keys["pool"] = pool(&c->pool);
   add_limits(&keys, "default_limits", &c->default_limits);
   add_limits(&keys, "max_limits", &c->max_limits);
   return keys;

@@ -283,6 +283,7 @@ Awaitable<void> Daemon::probe_again() {
 Awaitable<void> Daemon::stop() {
   stopping_ = true;
   log::info("daemon.stopping", {{"end_sandboxes", options_.end_sandboxes}});
+  co_await manager_->close_pool();
   // Calls that wait on a sandbox finish sooner when it ends, so sandboxes go first when they are to go at all.
   if (options_.end_sandboxes) co_await manager_->end_all("killed");
   const Deadline deadline = after(kStopTimeout);

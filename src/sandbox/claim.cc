@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sandboxes of the pool: started without an owner, claimed by one.
+#include "sandbox/sandbox.h"
+
+namespace glovebox::sandbox {
+namespace {
+
+constexpr Millis kEndWait{30'000};
+
+}  // namespace
+
+bool Sandbox::can_be_claimed() const { return is_pooled() && info().state == State::kReady && info().frozen && !end_wanted_; }
+
+Async<void> Sandbox::start_pooled(Deadline deadline) {
+  const auto self = shared_from_this();
+  starting_ = true;
+  auto started = co_await start_engine(deadline);
+  if (started) started = co_await wait_for_owner();
+  starting_ = false;
+  changed_.notify();
+  if (!started) co_await end("start_failed", started.error().message, after(kEndWait));
+  co_return started;
+}
+
+// Its agent is spoken to again when it has an owner, as after a restart of the daemon.
+Async<void> Sandbox::wait_for_owner() {
+  if (end_wanted_) co_return fail(ended_error());
+  codec::SandboxDocument ready = document_;
+  ready.info.state = State::kReady;
+  GB_CO_TRYV(co_await save(ready));
+  link_.reset();
+  GB_CO_TRYV(co_await stop_processes());
+  if (end_wanted_) co_return fail(ended_error());
+  document_.info.state = State::kReady;
+  watch_death_once();
+  co_return Result<void>();
+}
+
+Async<void> Sandbox::claim(SandboxInfo wanted, Deadline deadline, Clock::time_point began) {
+  const auto self = shared_from_this();
+  wanted.id = info().id;
+  wanted.started_from = "pool";
+  document_.info = std::move(wanted);
+  starting_ = true;
+  auto claimed = co_await meet_owner(deadline);
+  const bool is_fit = claimed || claimed.error().code == Code::kUserUnknown;
+  if (claimed) claimed = co_await become_ready(began);
+  starting_ = false;
+  changed_.notify();
+  if (claimed) co_return claimed;
+  if (!is_fit && !end_wanted_) {
+    document_.info.tenant.clear();
+    document_.info.idempotency_key.clear();
+  }
+  co_await end("start_failed", claimed.error().message, after(kEndWait));
+  co_return claimed;
+}
+
+// All that a cold start tells the agent is told now: environment, user, limits, the time, and entropy of this moment.
+Async<void> Sandbox::meet_owner(Deadline deadline) {
+  GB_CO_TRY(const auto known, co_await take_over());
+  document_.info.frozen = false;
+  awake_since_ = Clock::now();
+  if (!known.empty()) co_return fail(Code::kAgentProtocol, "the agent of a new sandbox knows executions");
+  co_return co_await check_user(deadline);
+}
+
+}  // namespace glovebox::sandbox

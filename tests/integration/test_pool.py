@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The warm pool: what is claimed differs in nothing from what is started (C24), is mixed up with nothing, and nobody sees the rest."""
+
+import concurrent.futures
+import json
+import subprocess
+import time
+
+import pytest
+
+import host
+from client import Sandbox, eventually
+from daemon import find_program
+
+SIZE = 6
+CONFIG = f"[pool]\ncontainer = {SIZE}\ngvisor = {SIZE}\n"
+# Everything an owner can see of a sandbox that is the same for two with the same settings.
+LOOK = r"""
+import glob, json, os, pwd, resource, stat, subprocess
+def text(path):
+    try: return open(path).read()
+    except OSError as error: return error.strerror
+def entry(path):
+    s = os.lstat(path)
+    return [path, oct(s.st_mode), s.st_uid, s.st_gid]
+roots = sorted(glob.glob("/*") + glob.glob("/home/*") + glob.glob("/root/.*") + glob.glob("/etc/host*") + glob.glob("/tmp/*") + glob.glob("/run/*"))
+mounts = sorted(" ".join(line.split()[1:3]) for line in text("/proc/mounts").splitlines())
+print(json.dumps({
+    "environment": {k: v for k, v in sorted(os.environ.items())},
+    "who": [os.getuid(), os.getgid(), sorted(os.getgroups()), os.getcwd(), os.umask(0o22)],
+    "limits": {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")},
+    "files": [entry(path) for path in roots + ["/workspace", "/etc/machine-id", "/etc/resolv.conf"]],
+    "hosts": text("/etc/hosts").replace(os.uname().nodename, "NAME"),
+    "named": os.uname().nodename == text("/etc/hostname").strip(),
+    "cgroup": [text(path) for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/cpu.max")],
+    "cpus": os.cpu_count(),
+    "memory": [line for line in text("/proc/meminfo").splitlines() if line.startswith("MemTotal")],
+    "disk": os.statvfs("/").f_blocks,
+    "shm": os.statvfs("/dev/shm").f_blocks,
+    "mounts": mounts,
+    "descriptors": sorted(os.listdir("/proc/self/fd"))[:-1],
+    "first": text("/proc/1/cmdline"),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def pooled(make_daemon):
+    daemon = make_daemon(config=CONFIG)
+    yield daemon
+    daemon.end_sandboxes()
+
+
+def shelf(daemon, tier):
+    return next(p for p in daemon.admin.call("GET", "/v1/pool")["pools"] if p["runtime"] == tier)
+
+
+def wait_full(daemon, tier):
+    return eventually(lambda: (p := shelf(daemon, tier))["ready"] == SIZE and p, 60, f"the pool of {tier} is full")
+
+
+def look(box, **spec):
+    box.put("/tmp/look.py", LOOK.encode())
+    try:
+        return json.loads(box.ok(["python3", "/tmp/look.py"], **spec))
+    finally:
+        box.ok(["rm", "/tmp/look.py"], user="root")
+
+
+def public(info):
+    """What may not differ between the descriptions of two sandboxes with the same settings."""
+    return {k: v for k, v in info.items() if k not in ("id", "started_from", "ready_ms", "created_at", "expires_at", "frozen")}
+
+
+@pytest.mark.parametrize("wishes", [
+    {},
+    {"env": {"WHOSE": "mine", "PATH": "/usr/bin:/bin"}, "metadata": {"task": "4711"}, "workdir": "/var"},
+    {"user": "nobody"},
+    {"user": "root", "idle_timeout_ms": 60_000, "on_timeout": "pause"},
+], ids=["plain", "environment", "nobody", "root"])
+def test_a_claimed_sandbox_cannot_be_told_from_a_started_one(pooled, tier, wishes):  # C24
+    wait_full(pooled, tier)
+    claimed = pooled.admin.create(runtime=tier, lifetime_ms=600_000, **wishes)
+    started = pooled.admin.create(runtime=tier, lifetime_ms=600_000, fresh=True, **wishes)
+    assert (claimed.info["started_from"], started.info["started_from"]) == ("pool", "cold")
+    assert public(claimed.info) == public(started.info)
+    assert look(claimed) == look(started)
+    assert look(claimed, user="root") == look(started, user="root")
+    for box in (claimed, started):
+        assert box.ok("hostname") == box.id + "\n"
+        assert abs(float(box.ok("date +%s.%N")) - time.time()) < 5  # of a busy machine; a clock that stood still would be minutes off
+        assert box.refresh()["expires_at"] and box.executions()
+    unique = "cat /etc/machine-id /proc/sys/kernel/hostname; head -c 64 /dev/urandom | od -An -tx1; python3 -c 'import random; print(random.random())'"
+    assert claimed.ok(unique) != started.ok(unique)
+    assert len(claimed.processes()) == len(started.processes())
+    claimed.kill()
+    started.kill()
+
+
+def test_an_unknown_user_is_refused_as_ever(pooled, tier):
+    wait_full(pooled, tier)
+    pooled.admin.refused("POST", "/v1/sandboxes", 400, "user_unknown", json={"runtime": tier, "user": "nobody-at-all"})
+    assert not pooled.live_ids()
+
+
+def test_fifty_claims_at_once_are_not_mixed_up(pooled, tier):
+    """Fifty callers with their own environment, limits and metadata: some are served by the pool, the others are started."""
+    wait_full(pooled, tier)
+
+    def claim(n):
+        limits = {"processes": 64 + n} if n % 5 == 0 else {}
+        user = ("root", "nobody")[n % 2]
+        box = pooled.admin.create(runtime=tier, lifetime_ms=600_000, env={"N": str(n), f"ONLY_{n}": "1"}, metadata={"n": str(n)},
+                                  user=user, limits=limits)
+        seen = box.ok("echo $N $(id -un) $(hostname) $(env | grep -c ^ONLY_)").split()
+        assert seen == [str(n), user, box.id, "1"], (n, box.info)
+        assert box.refresh()["metadata"] == {"n": str(n)} and box.info["user"] == user
+        assert box.info["limits"]["processes"] == limits.get("processes", 512)
+        if limits:
+            assert box.info["started_from"] == "cold", "the pool has others"
+        random = box.ok("head -c 16 /dev/urandom | od -An -tx1; cat /etc/machine-id")
+        box.kill()
+        return box.info["started_from"], random
+
+    with concurrent.futures.ThreadPoolExecutor(10) as pool:
+        results = list(pool.map(claim, range(50)))
+    assert [kind for kind, _ in results].count("pool") >= SIZE
+    assert len({random for _, random in results}) == 50
+
+
+def test_the_pool_is_seen_by_the_operator_only(pooled, tier):
+    before = wait_full(pooled, tier)
+    assert before["wanted"] == SIZE and before["template"]["name"] == "base" and before["limits"]["memory_mb"] == 1024
+    assert pooled.sandbox_ids() == [] or not pooled.live_ids()
+    user = pooled.api("somebody")
+    user.refused("GET", "/v1/pool", 403, "forbidden")
+    assert user.call("GET", "/v1/sandboxes")["sandboxes"] == []
+    ids = [path.name for path in (pooled.data_dir / "sandboxes").iterdir()]
+    assert len(ids) >= SIZE
+    for box_id in ids:
+        pooled.admin.refused("GET", f"/v1/sandboxes/{box_id}", 404, "sandbox_not_found")
+        pooled.admin.refused("DELETE", f"/v1/sandboxes/{box_id}", 404, "sandbox_not_found")
+    box = user.create(runtime=tier)
+    assert box.info["started_from"] == "pool" and box.id in ids
+    after = wait_full(pooled, tier)
+    assert after["claimed"] == before["claimed"] + 1 and after["refill_ms"] > 0
+    box.kill()
+
+
+def test_a_dead_daemons_pool_is_replaced(pooled, tier):
+    wait_full(pooled, tier)
+    mine = pooled.admin.create(runtime=tier, lifetime_ms=600_000, env={"KEPT": "yes"})
+    wait_full(pooled, tier)
+    before = {path.name for path in (pooled.data_dir / "sandboxes").iterdir()}
+    pooled.process.kill()
+    pooled.process.wait()
+    pooled.start()
+    for name in ("container", "gvisor"):
+        if any(p["runtime"] == name and p["template"]["version"] for p in pooled.admin.call("GET", "/v1/pool")["pools"]):
+            wait_full(pooled, name)
+    gone = before - {mine.id}
+    eventually(lambda: not gone & {path.name for path in (pooled.data_dir / "sandboxes").iterdir()}, 20, "the old ones are gone")
+    assert not host.cgroups(list(gone))
+    mine = Sandbox(pooled.admin, pooled.admin.call("GET", mine.path))
+    assert mine.ok("echo $KEPT") == "yes\n"
+    mine.kill()
+
+
+@pytest.mark.parametrize("wrong", ["container = -1", "gvisor = 1001", "microvm = 1", "gvisor = true", "base.contaner = 1"])
+def test_settings_that_make_no_sense_stop_the_start(tmp_path, wrong):
+    (tmp_path / "config.toml").write_text(f"[pool]\n{wrong}\n")
+    done = subprocess.run([find_program(), "up", "--data-dir", tmp_path, "--listen", "127.0.0.1:0"], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "config.toml:1:2: pool " in done.stderr, done.stderr
+
+
+def test_a_stopped_daemon_keeps_no_pool(make_daemon, tier):
+    daemon = make_daemon(config=f"[pool]\n{tier} = 2\n")
+    eventually(lambda: shelf(daemon, tier)["ready"] == 2, 60, "it is full")
+    ids = [path.name for path in (daemon.data_dir / "sandboxes").iterdir()]
+    assert len(ids) == 2
+    pid = daemon.pid
+    daemon.stop()
+    assert list((daemon.data_dir / "sandboxes").iterdir()) == []
+    assert not host.leftovers(pid, daemon.data_dir, ids)
