@@ -27,6 +27,11 @@ enum class Code {
   kConflict,             // legal call, wrong state; details.state names it
   kSandboxNotReady,      // the sandbox has not started yet, is ending or has ended
   kTemplateInUse,
+  kSnapshotNotFound,
+  kSnapshotInUse,
+  kSnapshotMismatch,     // made on another kind of host or by another engine version; details name both
+  kVolumeNotFound,
+  kVolumeInUse,          // details.sandbox has it
   kFileNotFound,
   kFileExists,
   kNotADirectory,

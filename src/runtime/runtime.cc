@@ -30,6 +30,21 @@ std::optional<Tier> tier_from_name(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view kept_name(Kept kept) { return kept == Kept::kFiles ? "files" : "memory+files"; }
+
+std::optional<Kept> kept_from_name(std::string_view name) {
+  for (Kept kept : {Kept::kFiles, Kept::kMemoryAndFiles}) {
+    if (name == kept_name(kept)) return kept;
+  }
+  return std::nullopt;
+}
+
+Result<SnapshotImage> Runtime::snapshot(const Record&, const std::string&, Deadline) {
+  return fail(Code::kUnsupported, std::string(tier_name(tier())) + " sandboxes cannot be snapshotted");
+}
+
+Result<void> Runtime::check_needs(const std::map<std::string, std::string>&) { return {}; }
+
 Result<void> enter_private_namespace() {
   // Descriptors 0 to 2 are taken in every child; a daemon started without them would hand out
   // something else under those numbers.

@@ -40,6 +40,33 @@ struct Rootfs {
   std::string image_path;  // …/rootfs.erofs
 };
 
+// What a snapshot holds of its sandbox.
+enum class Kept { kFiles, kMemoryAndFiles };
+std::string_view kept_name(Kept kept);  // "files", "memory+files"
+std::optional<Kept> kept_from_name(std::string_view name);
+
+struct SnapshotPart {
+  std::string name;  // of a file in the snapshot's directory
+  uint64_t bytes = 0;
+  std::string sha256;  // hex
+};
+
+struct SnapshotImage {
+  Kept kept = Kept::kFiles;
+  std::vector<SnapshotPart> parts;
+  // Facts of the host and the engine that must be the same wherever it is restored.
+  std::map<std::string, std::string> needs;
+  uint64_t min_memory_bytes = 0, min_disk_bytes = 0;
+  std::chrono::microseconds stall{0};  // how long the source stood still
+};
+
+// A volume that a sandbox gets at its start: an ext4 image.
+struct VolumeDisk {
+  std::string image_path;
+  std::string path;  // inside, absolute
+  bool read_only = false;
+};
+
 struct StartSpec {
   std::string id;  // sandbox id, [a-z0-9-]; all engine names derive from it and have a fixed length
   std::string directory;  // <data>/sandboxes/<id>, exists, 0700, for the runtime's own files
@@ -47,6 +74,9 @@ struct StartSpec {
   Limits limits;
   std::string hostname;
   int netns_fd = -1;  // the network namespace to be in, configured and up; negative: a new one with loopback only
+  std::string snapshot;  // the directory of a snapshot to start from; empty: the template alone
+  Kept snapshot_kept = Kept::kFiles;
+  std::vector<VolumeDisk> volumes;
 };
 
 // What the store keeps so that another daemon process can find the sandbox again. Plain data, JSON
@@ -136,6 +166,14 @@ class Runtime {
   // Frees the CPU at once, keeps memory; idempotent both. Below a millisecond: cgroup freezer.
   virtual Result<void> freeze(const Record& record) = 0;
   virtual Result<void> thaw(const Record& record) = 0;
+
+  // What a snapshot of this tier holds.
+  virtual Kept keeps() const { return Kept::kFiles; }
+  // Writes a snapshot into `directory`, which exists and is empty. The sandbox may be frozen or not, and is the same afterwards; on
+  // an error of kSandboxEnded it is lost. The agent has been told before (spec/channel.md). Everything is synced when it returns.
+  virtual Result<SnapshotImage> snapshot(const Record& record, const std::string& directory, Deadline deadline);
+  // Whether a snapshot with these needs can be started here: kSnapshotMismatch names what differs.
+  virtual Result<void> check_needs(const std::map<std::string, std::string>& needs);
 
   virtual Result<Usage> usage(const Record& record) = 0;
 

@@ -162,6 +162,27 @@ json::object limits_to_json(const runtime::Limits& l) {
           {"inodes", l.inodes}, {"processes", l.processes}, {"open_files", l.open_files}};
 }
 
+json::array to_json(const std::vector<VolumeMount>& volumes) {
+  json::array out;
+  for (const auto& v : volumes) out.push_back({{"volume", v.volume}, {"path", v.path}, {"read_only", v.read_only}});
+  return out;
+}
+
+Result<std::vector<VolumeMount>> read_volumes(const json::object& document) {
+  std::vector<VolumeMount> volumes;
+  Reader r(document, Code::kCorrupt);
+  const auto* list = r.array("volumes");
+  GB_TRYV(r.done());
+  for (const json::value& value : list ? *list : json::array()) {
+    if (!value.is_object()) return fail(Code::kCorrupt, "field 'volumes' is wrong");
+    VolumeMount& v = volumes.emplace_back();
+    Reader item(value.get_object(), Code::kCorrupt);
+    item.text("volume", &v.volume).text("path", &v.path).boolean("read_only", &v.read_only);
+    GB_TRYV(item.done());
+  }
+  return volumes;
+}
+
 void append_field(std::string& out, std::string_view name) {
   out += out.size() > 1 ? ",\"" : "\"";
   out += name;
@@ -211,7 +232,12 @@ std::string encode(const SandboxDocument& d) {
   }
   if (i.lifetime.count() > 0) o["lifetime_ms"] = i.lifetime.count();
   if (i.on_timeout != OnTimeout::kKill) o["on_timeout"] = on_timeout_name(i.on_timeout);
-  if (i.paused) o["paused"] = {{"at_ms", unix_millis(i.paused->at)}, {"cause", i.paused->cause}};
+  if (i.paused) {
+    o["paused"] = {{"at_ms", unix_millis(i.paused->at)}, {"cause", i.paused->cause}, {"hibernated", i.paused->hibernated},
+                   {"kept", runtime::kept_name(i.paused->kept)}};
+  }
+  if (!i.snapshot_id.empty()) o["snapshot_id"] = i.snapshot_id;
+  if (!i.volumes.empty()) o["volumes"] = to_json(i.volumes);
   if (i.expires_at) o["expires_ms"] = unix_millis(*i.expires_at);
   if (i.ended) {
     o["ended"] = {{"at_ms", unix_millis(i.ended->at)}, {"reason", i.ended->reason}, {"message", i.ended->message}};
@@ -235,13 +261,16 @@ Result<SandboxDocument> decode_sandbox(std::string_view text) {
       .number("idle_timeout_ms", &idle).map("env", &i.env).map("metadata", &i.metadata)
       .map("attributes", &i.attributes).text("user", &i.user).text("workdir", &i.workdir).number("expires_ms", &expires)
       .text("idempotency_key", &i.idempotency_key).text("request_hash", &i.request_hash)
-      .number("lifetime_ms", &lifetime).text("on_timeout", &on_timeout);
+      .number("lifetime_ms", &lifetime).text("on_timeout", &on_timeout).text("snapshot_id", &i.snapshot_id);
+  GB_TRY(i.volumes, read_volumes(o));
   if (const auto* p = r.object("paused")) {
     Paused paused;
     int64_t at = 0;
     Reader reader(*p, Code::kCorrupt);
-    reader.number("at_ms", &at).text("cause", &paused.cause);
+    std::string kept;
+    reader.number("at_ms", &at).text("cause", &paused.cause).boolean("hibernated", &paused.hibernated).text("kept", &kept);
     GB_TRYV(reader.done());
+    paused.kept = runtime::kept_from_name(kept).value_or(runtime::Kept::kMemoryAndFiles);
     paused.at = from_unix_millis(at);
     i.paused = paused;
   }
@@ -289,7 +318,7 @@ Result<SandboxDocument> decode_sandbox(std::string_view text) {
   i.created_at = from_unix_millis(created);
   i.idle_timeout = Millis(idle);
   i.lifetime = Millis(lifetime);
-  i.on_timeout = on_timeout == on_timeout_name(OnTimeout::kPause) ? OnTimeout::kPause : OnTimeout::kKill;
+  i.on_timeout = on_timeout_from_name(on_timeout).value_or(OnTimeout::kKill);
   if (i.state == State::kPaused && !i.paused) return fail(Code::kCorrupt, "it is paused, and does not say since when");
   if (expires) i.expires_at = from_unix_millis(*expires);
   return d;

@@ -13,7 +13,21 @@ constexpr std::array<std::pair<State, std::string_view>, 5> kStates{{{State::kCr
                                                                      {State::kEnded, "ended"}}};
 }  // namespace
 
-std::string_view on_timeout_name(OnTimeout action) { return action == OnTimeout::kPause ? "pause" : "kill"; }
+std::string_view on_timeout_name(OnTimeout action) {
+  switch (action) {
+    case OnTimeout::kKill: return "kill";
+    case OnTimeout::kPause: return "pause";
+    case OnTimeout::kHibernate: return "hibernate";
+  }
+  return "kill";
+}
+
+std::optional<OnTimeout> on_timeout_from_name(std::string_view name) {
+  for (const OnTimeout action : {OnTimeout::kKill, OnTimeout::kPause, OnTimeout::kHibernate}) {
+    if (name == on_timeout_name(action)) return action;
+  }
+  return std::nullopt;
+}
 
 std::string_view state_name(State state) {
   for (const auto& [known, name] : kStates) {

@@ -46,12 +46,23 @@ struct Ended {
 };
 
 // What happens at the end of the lifetime, or after the idle timeout.
-enum class OnTimeout { kKill, kPause };
-std::string_view on_timeout_name(OnTimeout action);  // kill, pause
+enum class OnTimeout { kKill, kPause, kHibernate };
+std::string_view on_timeout_name(OnTimeout action);  // kill, pause, hibernate
+std::optional<OnTimeout> on_timeout_from_name(std::string_view name);
 
 struct Paused {
   WallTime at;
   std::string cause;  // call, lifetime, idle
+  bool hibernated = false;  // its memory is freed
+  runtime::Kept kept = runtime::Kept::kMemoryAndFiles;
+};
+
+// A volume in a sandbox.
+struct VolumeMount {
+  std::string volume;  // id or name; in SandboxInfo the id
+  std::string path;    // absolute, inside
+  bool read_only = false;
+  auto operator<=>(const VolumeMount&) const = default;
 };
 
 struct CreateSpec {
@@ -70,6 +81,8 @@ struct CreateSpec {
   // allows nothing, it has a link.
   NetworkPolicyPtr network;
   bool fresh = false;                  // never one from the pool
+  std::string snapshot;                // start from this one (an id), and `template_name` is not asked for
+  std::vector<VolumeMount> volumes;
   StringMap attributes;                // a dialect's own facts (region, size, project); kept, never interpreted
   // A caller's name for this call: repeating it gives the sandbox the first call made, as long as that is remembered. Another
   // request under the same name is kConflict. `request` is the request as the dialect got it, to tell the two apart.
@@ -81,7 +94,9 @@ struct SandboxInfo {
   State state = State::kCreating;
   runtime::Tier tier = runtime::Tier::kContainer;
   std::string template_name, template_version;
-  std::string started_from = "cold";
+  std::string started_from = "cold";   // cold, pool, snapshot, fork
+  std::string snapshot_id;             // that it was started from or reset to last
+  std::vector<VolumeMount> volumes;
   double ready_ms = 0;                 // create call to agent answer
   WallTime created_at;
   Millis lifetime{0};                  // 0: none; begins again when a sandbox is resumed after its end

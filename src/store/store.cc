@@ -33,6 +33,10 @@ constexpr const char* kMigrations[] = {
     CREATE TABLE settings (tenant TEXT NOT NULL, name TEXT NOT NULL, document TEXT NOT NULL,
                            PRIMARY KEY (tenant, name)) STRICT, WITHOUT ROWID;
     )",
+    R"(
+    CREATE TABLE objects (kind TEXT NOT NULL, id TEXT NOT NULL, tenant TEXT NOT NULL, created_ms INTEGER NOT NULL,
+                          document TEXT NOT NULL, PRIMARY KEY (kind, id)) STRICT, WITHOUT ROWID;
+    )",
 };
 constexpr int64_t kSchemaVersion = std::size(kMigrations);
 
@@ -57,7 +61,7 @@ Result<void> migrate(Database& db) {
 
 struct Statements {
   Statement put_sandbox, delete_sandbox, delete_sandbox_executions, put_execution, delete_execution, get_execution,
-      put_key, delete_key, put_setting, delete_setting;
+      put_key, delete_key, put_setting, delete_setting, put_object, delete_object;
 };
 
 Result<Statements> prepare_all(Database& db) {
@@ -74,6 +78,8 @@ Result<Statements> prepare_all(Database& db) {
       {&s.delete_key, "DELETE FROM keys WHERE id = ?1"},
       {&s.put_setting, "INSERT OR REPLACE INTO settings VALUES (?1, ?2, ?3)"},
       {&s.delete_setting, "DELETE FROM settings WHERE tenant = ?1 AND name = ?2"},
+      {&s.put_object, "INSERT OR REPLACE INTO objects VALUES (?1, ?2, ?3, ?4, ?5)"},
+      {&s.delete_object, "DELETE FROM objects WHERE kind = ?1 AND id = ?2"},
   };
   for (const auto& [statement, sql] : wanted) {
     GB_TRY(*statement, db.prepare(sql));
@@ -166,6 +172,30 @@ class SqliteStore : public Store {
     return change([this, tenant = std::move(tenant), name = std::move(name)] {
       return statements_.delete_setting.bind(1, tenant).bind(2, name).run();
     });
+  }
+
+  Async<void> put_object(ObjectRow row) override {
+    return change([this, row = std::move(row)] {
+      auto& s = statements_.put_object;
+      return s.bind(1, row.kind).bind(2, row.id).bind(3, row.tenant).bind(4, row.created_ms).bind(5, row.document).run();
+    });
+  }
+
+  Async<void> delete_object(std::string kind, std::string id) override {
+    return change([this, kind = std::move(kind), id = std::move(id)] {
+      return statements_.delete_object.bind(1, kind).bind(2, id).run();
+    });
+  }
+
+  Result<std::vector<ObjectRow>> load_objects(const std::string& kind) override {
+    std::vector<ObjectRow> rows;
+    GB_TRY(auto s, db_.prepare("SELECT id, tenant, created_ms, document FROM objects WHERE kind = ?1 ORDER BY created_ms, id"));
+    s.bind(1, kind);
+    while (true) {
+      GB_TRY(const bool more, s.step());
+      if (!more) return rows;
+      rows.push_back({kind, s.text(0), s.text(1), s.number(2), s.text(3)});
+    }
   }
 
   Result<std::vector<SettingRow>> load_settings() override {

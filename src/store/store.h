@@ -45,6 +45,15 @@ struct SettingRow {
   std::string document;
 };
 
+// A thing of a tenant's that lives on its own, beside sandboxes.
+struct ObjectRow {
+  std::string kind;  // "snapshot", "volume"
+  std::string id;
+  std::string tenant;
+  int64_t created_ms = 0;
+  std::string document;
+};
+
 // Changes are queued in call order and committed in groups by one thread; an awaited change is committed when the await returns.
 // Commits survive the death of the process (WAL, synchronous=NORMAL); a power cut may lose the last ones, and takes the
 // sandboxes with it.
@@ -61,12 +70,15 @@ class Store {
   virtual Async<void> delete_key(std::string id) = 0;
   virtual Async<void> put_setting(SettingRow row) = 0;
   virtual Async<void> delete_setting(std::string tenant, std::string name) = 0;
+  virtual Async<void> put_object(ObjectRow row) = 0;
+  virtual Async<void> delete_object(std::string kind, std::string id) = 0;
 
   // Blocking; for start-up, before the loop runs.
   virtual Result<std::vector<SandboxRow>> load_sandboxes() = 0;
   virtual Result<std::vector<ExecutionRow>> load_executions(const std::string& sandbox_id) = 0;  // without `output`
   virtual Result<std::vector<KeyRow>> load_keys() = 0;
   virtual Result<std::vector<SettingRow>> load_settings() = 0;
+  virtual Result<std::vector<ObjectRow>> load_objects(const std::string& kind) = 0;  // oldest first
 };
 
 // Opens or makes <path>; migrates older schemas. kConflict when a newer version made it.

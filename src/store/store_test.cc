@@ -38,6 +38,10 @@ TEST_F(StoreTest, KeepsRowsAcrossReopening) {
     for (const char* name : {"a", "b"}) ASSERT_TRUE(run(store->put_setting({"t", name, "1"})));
     ASSERT_TRUE(run(store->put_setting({"t", "b", "2"})));
     ASSERT_TRUE(run(store->delete_setting("t", "a")));
+    for (const int at : {2, 1}) ASSERT_TRUE(run(store->put_object({"volume", "vol-" + std::to_string(at), "t", at, "{}"})));
+    ASSERT_TRUE(run(store->put_object({"snapshot", "vol-1", "t", 3, "another kind"})));
+    ASSERT_TRUE(run(store->put_object({"volume", "vol-3", "t", 0, "{}"})));
+    ASSERT_TRUE(run(store->delete_object("volume", "vol-3")));
   }
   auto store = open();
   auto sandboxes = store->load_sandboxes().value();
@@ -50,6 +54,10 @@ TEST_F(StoreTest, KeepsRowsAcrossReopening) {
   const auto settings = store->load_settings().value();
   ASSERT_EQ(settings.size(), 1u);
   EXPECT_EQ(settings[0].name + settings[0].document, "b2");
+  const auto volumes = store->load_objects("volume").value();
+  ASSERT_EQ(volumes.size(), 2u);
+  EXPECT_EQ(volumes[0].id + volumes[1].id, "vol-1vol-2");
+  EXPECT_EQ(store->load_objects("snapshot").value().at(0).document, "another kind");
 }
 
 TEST_F(StoreTest, DeletingASandboxTakesItsExecutions) {
