@@ -16,6 +16,7 @@
 #include "sandbox/files.h"
 #include "sandbox/leak_check.h"
 #include "sandbox/pool.h"
+#include "sandbox/snapshots_impl.h"
 
 namespace glovebox::sandbox {
 namespace {
@@ -94,6 +95,7 @@ class ManagerImpl : public Manager {
   ManagerImpl(Config config, ManagerParts parts)
       : config_(std::move(config)), parts_(std::move(parts)), gate_(std::make_shared<StartGate>(config_.parallel_starts)) {
     pool_ = std::make_unique<Pool>(config_.pool, pool_host());
+    snapshots_ = std::make_unique<SnapshotsImpl>(snapshots_host());
     set_gauges([this] { return count_sandboxes(); },
                [this] { return metrics::Registry::Samples{{{}, static_cast<double>(leaks_.leaked())}}; });
   }
@@ -114,6 +116,8 @@ class ManagerImpl : public Manager {
     const auto runtime = choose_runtime(caller, CreateSpec());
     return runtime ? std::optional((*runtime)->tier()) : std::nullopt;
   }
+
+  Snapshots& snapshots() override { return *snapshots_; }
 
   Result<void> load() override;
   Awaitable<void> recover() override;
@@ -277,6 +281,7 @@ class ManagerImpl : public Manager {
   Result<codec::SandboxDocument> plan(const Caller& caller, const CreateSpec& spec, const image::Template& tmpl,
                                       runtime::Tier tier) const;
   Pool::Host pool_host();
+  SnapshotsImpl::Host snapshots_host();
   Result<codec::SandboxDocument> plan_pooled(const PoolTarget& target) const;
   Async<Box> start_pooled(codec::SandboxDocument document);
   Async<Box> start_for(codec::SandboxDocument document, runtime::Runtime* runtime, bool fresh, Deadline deadline, Clock::time_point began);
@@ -307,6 +312,7 @@ class ManagerImpl : public Manager {
   std::map<std::string, Box> boxes_;
   std::map<std::string, NetworkPolicyPtr> tenant_networks_;
   std::unique_ptr<Pool> pool_;
+  std::unique_ptr<SnapshotsImpl> snapshots_;
   LeakCheck leaks_;
   size_t live_ = 0;  // reserved from the accepted create call to the end of the clean-up
 };
@@ -454,6 +460,7 @@ Async<SandboxService::Created> ManagerImpl::create(const Caller& caller, CreateS
     if (info.ended && info.ended->reason == "start_failed") co_return fail(Code::kStartFailed, info.ended->message);
     co_return Created{info, true};
   }
+  if (!spec.snapshot.empty()) co_return fail(Code::kUnsupported, "snapshot: this version cannot start from one", {{"field", "snapshot"}});
   GB_CO_TRY(auto* runtime, choose_runtime(caller, spec));
   GB_CO_TRY(auto tmpl, parts_.templates->find(spec.template_name));
   GB_CO_TRY(auto document, plan(caller, spec, tmpl, runtime->tier()));
@@ -535,6 +542,12 @@ Async<void> ManagerImpl::start_cold(Box box, Deadline deadline, Clock::time_poin
   const Error late{Code::kTimeout, "too many sandboxes start at once: this one's turn did not come in time", {}};
   co_await box->end("start_failed", late.message, after(kKillWait));
   co_return fail(late);
+}
+
+SnapshotsImpl::Host ManagerImpl::snapshots_host() {
+  SnapshotsImpl::Host host;
+  host.find = [this](const Caller& caller, const std::string& id) { return find(caller, id); };
+  return host;
 }
 
 Pool::Host ManagerImpl::pool_host() {

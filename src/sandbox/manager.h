@@ -7,6 +7,7 @@
 #include "network/network.h"
 #include "sandbox/config.h"
 #include "sandbox/service.h"
+#include "sandbox/snapshots.h"
 #include "store/store.h"
 
 namespace glovebox::sandbox {
@@ -25,6 +26,9 @@ struct ManagerParts {
 class Manager : public SandboxService {
  public:
   static std::unique_ptr<Manager> create(Config config, ManagerParts parts);
+
+  // Snapshots, forks and what comes of them; lives as long as this.
+  virtual Snapshots& snapshots() = 0;
 
   // Blocking, before the loop runs: reads the store and removes host objects that belong to nothing in it.
   virtual Result<void> load() = 0;
