@@ -36,6 +36,7 @@ class ControlRoutes {
 };
 
 void add_sandbox_routes(ControlRoutes& routes);
+void add_lifecycle_routes(ControlRoutes& routes);
 void add_list_routes(ControlRoutes& routes);
 void add_network_routes(ControlRoutes& routes);
 void add_metrics_routes(ControlRoutes& routes);

@@ -7,6 +7,7 @@
 #include "api/e2b/access.h"
 #include "api/e2b/daemon_call.h"
 #include "api/e2b/errors.h"
+#include "api/e2b/lifecycle.h"
 #include "api/e2b/names.h"
 #include "api/e2b/target.h"
 #include "api/e2b/views.h"
@@ -24,10 +25,21 @@ using sandbox::State;
 
 constexpr std::string_view kTrafficHeader = "E2b-Traffic-Access-Token";
 
+// One that runs, or that traffic resumes; any other paused one is gone for clients.
 Result<SandboxInfo> live_sandbox(const Parts& parts, const std::string& id) {
   GB_TRY(auto info, parts.service.get_unchecked(id));
-  if (info.state == State::kReady) return info;
+  if (info.state == State::kReady || (info.state == State::kPaused && resumes_by_traffic(info))) return info;
   return fail(Code::kSandboxEnded, "the sandbox is not running", {{"state", std::string(state_name(info.state))}});
+}
+
+sandbox::Caller caller_for(const SandboxInfo& info) {
+  return {info.tenant, "e2b", sandbox::Role::kUser, {}, http::new_request_id()};
+}
+
+// For a sandbox whose caller has been let in.
+Async<void> wake(const Parts& parts, const SandboxInfo& info) {
+  if (info.state == State::kPaused) GB_CO_TRYV(co_await run_again(parts.service, caller_for(info), info.id, timeout_of(info)));
+  co_return Result<void>();
 }
 
 // The sandbox whose token made this signature. Only those that this dialect has handed a token for are tried.
@@ -36,7 +48,7 @@ Result<std::string> signer_of(const Parts& parts, const SignedUrl& url) {
   std::set<std::string> tenants;
   for (const auto& key : parts.keys.list()) tenants.insert(key.tenant);
   for (const std::string& tenant : tenants) {
-    sandbox::ListFilter filter{.states = {State::kReady}, .attributes = {{kDialectAttribute, "on"}}, .limit = 1000};
+    sandbox::ListFilter filter{.states = {State::kReady, State::kPaused}, .attributes = {{kDialectAttribute, "on"}}, .limit = 1000};
     do {
       GB_TRY(const auto page, parts.service.list({tenant, "e2b", sandbox::Role::kUser, {}, {}}, filter));
       for (const auto& info : page.items) {
@@ -116,8 +128,12 @@ Async<void> send_envs(DaemonCall& call) {
 Async<void> route(DaemonCall& call) {
   const http::Request& request = call.request();
   const bool reads = request.method == "GET" || request.method == "HEAD";
-  if (request.path == "/health" && reads) co_return co_await call.exchange.response.send(204, open_headers(), "");
+  if (request.path == "/health" && reads) {  // only looks: nothing is resumed
+    if (call.info.state == State::kPaused) co_return fail(Code::kSandboxNotReady, "the sandbox is paused");
+    co_return co_await call.exchange.response.send(204, open_headers(), "");
+  }
   GB_CO_TRYV(authorize(call));
+  GB_CO_TRYV(co_await wake(call.parts, call.info));
   const bool is_rpc = request.path.starts_with("/process.Process/") || request.path.starts_with("/filesystem.Filesystem/");
   if (is_rpc && request.method == "POST") co_return co_await serve_rpc(call);
   if (request.path == "/files" && reads) co_return co_await download(call);
@@ -130,7 +146,7 @@ Async<void> route(DaemonCall& call) {
 
 Async<void> serve_daemon(const Parts& parts, http::Exchange& exchange, SandboxInfo info) {
   DaemonCall call{exchange, parts, std::move(info), {}, {}};
-  call.caller = {call.info.tenant, "e2b", sandbox::Role::kUser, {}, http::new_request_id()};
+  call.caller = caller_for(call.info);
   call.user = exchange.request.path == "/files" ? exchange.request.query_value("username").value_or("") : basic_user(exchange.request);
   co_return co_await route(call);
 }
@@ -152,6 +168,7 @@ Async<void> serve_port(const Parts& parts, http::Exchange& exchange, const Sandb
   if (!is_public && !Access(parts.tokens).is_traffic_token(info.id, shown)) {
     co_return fail(Code::kForbidden, "this sandbox's ports need the header e2b-traffic-access-token");
   }
+  GB_CO_TRYV(co_await wake(parts, info));
   strip_credentials(exchange.request.headers, Access(parts.tokens).daemon_token(info.id));
   co_return co_await parts.previews.pass(exchange, info.id, port);
 }

@@ -2,24 +2,19 @@
 #include <algorithm>
 
 #include "api/e2b/control.h"
+#include "api/e2b/lifecycle.h"
 #include "api/e2b/names.h"
 #include "api/e2b/network.h"
 #include "api/e2b/views.h"
 #include "http/json.h"
 
-// Create, connect, inspect, end.
+// Create, inspect, end.
 namespace glovebox::api::e2b {
 namespace {
 
 namespace bj = boost::json;
-using sandbox::Millis;
 
-constexpr int64_t kMaxSeconds = 365LL * 24 * 3600;
 constexpr int64_t kMaxUnixTime = 1LL << 40;
-constexpr int64_t kDefaultSeconds = 300;
-constexpr int64_t kDefaultSecondsV1 = 15;
-
-Millis seconds(int64_t n) { return Millis(n * 1000); }
 
 bool is_empty(const bj::value* value) {
   if (value == nullptr || value->is_null()) return true;
@@ -30,18 +25,28 @@ bool is_empty(const bj::value* value) {
 
 // What the protocol can ask for and this server cannot give is refused, never accepted and dropped.
 Result<void> refuse_what_is_missing(json::Reader& r) {
-  GB_TRY(const bool auto_pause, r.boolean("autoPause").or_default(false));
-  if (auto_pause) return fail(Code::kUnsupported, "this server does not have pause at the end of the timeout");
-  if (const bj::value* resume = r.any("autoResume"); resume != nullptr && !resume->is_null()) {
-    json::Reader inner(*resume, "autoResume");
-    GB_TRY(const bool enabled, inner.boolean("enabled").or_default(false));
-    if (enabled) return fail(Code::kUnsupported, "this server does not have resume on traffic");
-  }
   constexpr std::pair<const char*, const char*> kMissing[] = {
       {"mcp", "the MCP gateway"}, {"volumeMounts", "volumes"}, {"iam", "workload identities"}, {"secrets", "secrets"}};
   for (const auto& [field, feature] : kMissing) {
     if (!is_empty(r.any(field))) return fail(Code::kUnsupported, "this server does not have " + std::string(feature));
   }
+  return {};
+}
+
+Result<void> read_lifecycle(json::Reader& r, sandbox::CreateSpec& spec) {
+  GB_TRY(const bool auto_pause, r.boolean("autoPause").or_default(false));
+  GB_TRY(const bool keeps_memory, r.boolean("autoPauseMemory").or_default(true));
+  bool auto_resume = false;
+  if (const bj::value* resume = r.any("autoResume"); resume != nullptr && !resume->is_null()) {
+    json::Reader inner(*resume, "autoResume");
+    GB_TRY(auto_resume, inner.boolean("enabled").or_default(false));
+  }
+  if (!keeps_memory && (!auto_pause || auto_resume)) {
+    return fail(Code::kInvalidArgument, "autoPauseMemory: false needs autoPause and excludes autoResume", {{"field", "autoPauseMemory"}});
+  }
+  if (!keeps_memory) return fail(Code::kUnsupported, "this server does not have a pause that drops the memory");
+  if (auto_pause) spec.on_timeout = sandbox::OnTimeout::kPause;
+  if (auto_resume) spec.attributes[kResumeAttribute] = "on";
   return {};
 }
 
@@ -78,6 +83,8 @@ Result<CreateRequest> parse_create(const bj::value& body, int64_t default_second
   spec.attributes = {{kDialectAttribute, "on"}, {kTemplateAttribute, reference}};
   GB_TRY(const auto timeout, r.integer("timeout", 1, kMaxSeconds).or_default(default_seconds));
   spec.lifetime = seconds(timeout);
+  spec.attributes[kTimeoutAttribute] = std::to_string(timeout);
+  GB_TRYV(read_lifecycle(r, spec));
   GB_TRY(spec.metadata, r.string_map("metadata").or_default({}));
   GB_TRY(spec.env, r.string_map("envVars").or_default({}));
   GB_TRYV(read_network(r, request));
@@ -124,56 +131,6 @@ Async<void> kill(ControlCall& call) {
   co_return co_await call.reply_empty();
 }
 
-// A deadline that is later than the present one, and the mark that makes the sandbox reachable by this dialect's means.
-Async<sandbox::SandboxInfo> extend(ControlCall& call, const sandbox::SandboxInfo& info, int64_t timeout) {
-  sandbox::Update update;
-  const WallTime wanted = std::chrono::system_clock::now() + seconds(timeout);
-  if (info.expires_at && *info.expires_at < wanted) update.lifetime = seconds(timeout);
-  if (!info.attributes.contains(kDialectAttribute)) update.attributes[kDialectAttribute] = "on";
-  if (!update.lifetime && update.attributes.empty()) co_return info;
-  co_return co_await call.parts.service.update(call.caller, info.id, std::move(update));
-}
-
-Async<void> connect(ControlCall& call) {
-  GB_CO_TRY(const auto info, call.live_sandbox());
-  if (info.state == sandbox::State::kPaused) co_return fail(Code::kUnsupported, "this server does not have resume");
-  GB_CO_TRY(const auto body, co_await call.json_body());
-  json::Reader r(body);
-  GB_CO_TRY(const auto timeout, r.integer("timeout", 0, kMaxSeconds).or_default(kDefaultSeconds));
-  GB_CO_TRY(const auto extended, co_await extend(call, info, timeout));
-  co_return co_await call.reply(sandbox_object(extended, call.parts));
-}
-
-Async<void> set_timeout(ControlCall& call) {
-  GB_CO_TRYV(call.live_sandbox());
-  GB_CO_TRY(const auto body, co_await call.json_body());
-  json::Reader r(body);
-  GB_CO_TRY(const auto timeout, r.integer("timeout", 0, kMaxSeconds).required());
-  if (timeout == 0) {  // over at once; our own 0 would mean "none"
-    GB_CO_TRYV(co_await call.parts.service.kill(call.caller, call.id()));
-    co_return co_await call.reply_empty();
-  }
-  sandbox::Update update;
-  update.lifetime = seconds(timeout);
-  GB_CO_TRYV(co_await call.parts.service.update(call.caller, call.id(), std::move(update)));
-  co_return co_await call.reply_empty();
-}
-
-Async<void> refresh(ControlCall& call) {
-  GB_CO_TRY(const auto info, call.live_sandbox());
-  GB_CO_TRY(const auto body, co_await call.json_body());
-  json::Reader r(body);
-  GB_CO_TRY(const auto duration, r.integer("duration", 0, kMaxSeconds).or_default(kDefaultSecondsV1));
-  GB_CO_TRYV(co_await extend(call, info, duration));
-  co_return co_await call.reply_empty();
-}
-
-Async<void> resume(ControlCall& call) {
-  GB_CO_TRY(const auto info, call.live_sandbox());
-  if (info.state == sandbox::State::kPaused) co_return fail(Code::kUnsupported, "this server does not have resume");
-  co_return fail(Code::kConflict, "sandbox '" + call.param("id") + "' is running", {{"state", "ready"}});
-}
-
 }  // namespace
 
 void add_sandbox_routes(ControlRoutes& routes) {
@@ -181,11 +138,6 @@ void add_sandbox_routes(ControlRoutes& routes) {
   routes.add("POST", "/sandboxes", [](ControlCall& call) { return create(call, kDefaultSecondsV1); });
   routes.add("GET", "/sandboxes/{id}", get);
   routes.add("DELETE", "/sandboxes/{id}", kill);
-  routes.add("POST", "/sandboxes/{id}/connect", connect);
-  routes.add("POST", "/v2/sandboxes/{id}/connect", connect);
-  routes.add("POST", "/sandboxes/{id}/timeout", set_timeout);
-  routes.add("POST", "/sandboxes/{id}/refreshes", refresh);
-  routes.add("POST", "/sandboxes/{id}/resume", resume);
 }
 
 void add_network_routes(ControlRoutes& routes) {

@@ -13,7 +13,6 @@ struct Missing {
 };
 
 constexpr Missing kMissing[] = {
-    {"POST", "/sandboxes/{id}/pause", "pause"},
     {"POST", "/sandboxes/{id}/snapshots", "snapshots"},
     {"GET", "/snapshots", "snapshots"},
     {"POST", "/sandboxes/{id}/fork", "forks"},

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "api/e2b/access.h"
+#include "api/e2b/lifecycle.h"
 #include "api/e2b/names.h"
 #include "policy/egress.h"
 
@@ -22,6 +23,12 @@ std::string attribute(const sandbox::SandboxInfo& info, const char* name) {
 std::string template_of(const sandbox::SandboxInfo& info) {
   const std::string asked = attribute(info, kTemplateAttribute);
   return asked.empty() ? info.template_name : asked;
+}
+
+// A paused one has ended for the time being; one without a deadline ends some day all the same for clients that insist on a date.
+WallTime end_of(const sandbox::SandboxInfo& info) {
+  if (info.paused) return info.paused->at;
+  return info.expires_at.value_or(info.created_at + std::chrono::hours(24 * 365));
 }
 
 int64_t mebibytes(uint64_t bytes) { return static_cast<int64_t>(bytes >> 20); }
@@ -50,14 +57,12 @@ bj::object sandbox_object(const sandbox::SandboxInfo& info, const Parts& parts) 
 bj::object listed_object(const sandbox::SandboxInfo& info) {
   bj::object metadata;
   for (const auto& [key, value] : info.metadata) metadata[utf8_lossy(key)] = utf8_lossy(value);
-  // One without a deadline ends some day all the same for clients that insist on a date.
-  const WallTime end = info.expires_at.value_or(info.created_at + std::chrono::hours(24 * 365));
   return {{"sandboxID", wire_id(info.id)},
           {"templateID", template_of(info)},
           {"alias", info.template_name},
           {"clientID", kClientId},
           {"startedAt", iso_time(info.created_at)},
-          {"endAt", iso_time(end)},
+          {"endAt", iso_time(end_of(info))},
           {"envdVersion", kDaemonVersion},
           {"state", info.state == sandbox::State::kPaused ? "paused" : "running"},
           {"cpuCount", static_cast<int64_t>(std::ceil(info.limits.cpus))},
@@ -71,7 +76,8 @@ bj::object detail_object(const sandbox::SandboxInfo& info, const Parts& parts) {
   out["envdAccessToken"] = Access(parts.tokens).daemon_token(info.id);
   out["domain"] = domain_or_null(parts);
   out["allowInternetAccess"] = info.network && info.network->egress != policy::Egress::kNone;
-  out["lifecycle"] = bj::object{{"onTimeout", "kill"}, {"autoResume", false}};
+  const bool kills = info.on_timeout == sandbox::OnTimeout::kKill;
+  out["lifecycle"] = bj::object{{"onTimeout", kills ? "kill" : "pause"}, {"autoResume", resumes_by_traffic(info)}};
   return out;
 }
 

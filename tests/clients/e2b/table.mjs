@@ -4,6 +4,7 @@
 import assert from "node:assert/strict";
 import http from "node:http";
 import { native, until, url } from "./daemon.mjs";
+import { lifecycleRows } from "./lifecycle.mjs";
 
 const bytesOf = (n) => Uint8Array.from({ length: n }, (_, i) => (i * 31 + (i >> 8)) & 255);
 const nativeId = (id) => "sb-" + id.slice(2);
@@ -343,8 +344,7 @@ export function rows(sdk, has) {
       await box.git.commit("/tmp/repo", "first");
       assert.equal((await box.git.status("/tmp/repo")).isClean, true);
     }],
-    ["Lifecycle", "pause", has.pause && "not supported", async (c) => (await shared(c)).pause()],
-    ["Lifecycle", "pause at the end of the timeout", missing, (c) => create(c, { lifecycle: { onTimeout: "pause" } })],
+    ...lifecycleRows(sdk, has, { create, get: request }),
     ["Lifecycle", "createSnapshot", missing, async (c) => (await shared(c)).createSnapshot()],
     ["Templates", "Template.build", missing, () =>
       sdk.Template.build(sdk.Template().fromImage("debian:12").runCmd("true"), "built", { cpuCount: 1, memoryMB: 512 })],

@@ -308,9 +308,24 @@ def watch(c):
     c.box.files.watch_dir("/tmp")
 
 
-@row("Lifecycle", "pause", "not supported")
+@row("Lifecycle", "pause, connect")
 def pause(c):
-    c.box.pause()
+    with Sandbox.create("base", timeout=60) as box:
+        box.files.write("/tmp/mark", "here")
+        box.commands.run("sleep 1000", background=True, timeout=0)
+        assert box.pause() and not box.pause()
+        assert not box.is_running() and box.get_info().state.value == "paused"
+        again = Sandbox.connect(box.sandbox_id, timeout=60)
+        assert again.files.read("/tmp/mark") == "here" and len(again.commands.list()) == 1
+
+
+@row("Lifecycle", "pause at the end of the timeout, resume by traffic")
+def auto_pause(c):
+    box = Sandbox.create("base", timeout=2, lifecycle={"on_timeout": "pause", "auto_resume": True})
+    box.files.write("/tmp/mark", "here")
+    until(lambda: box.get_info().state.value == "paused", 15)
+    assert box.files.read("/tmp/mark") == "here"
+    box.kill()
 
 
 @row("Lifecycle", "create_snapshot", "not supported")
