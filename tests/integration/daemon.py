@@ -98,8 +98,9 @@ def share_templates(data_dir):
     if not (source / "names" / "base").exists():
         pytest.exit(f"no `base` template in {source}: run `glovebox template build base`, "
                     "or set GLOVEBOX_TEST_DATA_DIR", 2)
-    try:
-        shutil.copytree(source, data_dir / "templates", copy_function=os.link, symlinks=True)
-    except shutil.Error:  # another file system
-        shutil.rmtree(data_dir / "templates")
-        shutil.copytree(source, data_dir / "templates", symlinks=True)
+    for part in ("versions", "names"):  # not what a build is at work on: that has devices in it
+        try:
+            shutil.copytree(source / part, data_dir / "templates" / part, copy_function=os.link, symlinks=True)
+        except shutil.Error:  # another file system
+            shutil.rmtree(data_dir / "templates" / part)
+            shutil.copytree(source / part, data_dir / "templates" / part, symlinks=True)
