@@ -59,6 +59,7 @@ void Dialect::add_control_routes(http::Router& router) {
   ControlRoutes routes(router, parts_);
   add_sandbox_routes(routes);
   add_lifecycle_routes(routes);
+  add_snapshot_routes(routes);
   add_list_routes(routes);
   add_network_routes(routes);
   add_metrics_routes(routes);

@@ -23,6 +23,10 @@ struct ControlCall : api::Call {
 };
 using ControlHandler = std::function<Async<void>(ControlCall&)>;
 
+// The snapshot that a template reference names: its id, or else the newest of that name.
+std::optional<sandbox::SnapshotInfo> find_snapshot(const sandbox::Snapshots& snapshots, const sandbox::Caller& caller,
+                                                   std::string_view reference);
+
 class ControlRoutes {
  public:
   ControlRoutes(http::Router& router, const Parts& parts) : router_(router), parts_(parts) {}
@@ -37,6 +41,7 @@ class ControlRoutes {
 
 void add_sandbox_routes(ControlRoutes& routes);
 void add_lifecycle_routes(ControlRoutes& routes);
+void add_snapshot_routes(ControlRoutes& routes);
 void add_list_routes(ControlRoutes& routes);
 void add_network_routes(ControlRoutes& routes);
 void add_metrics_routes(ControlRoutes& routes);

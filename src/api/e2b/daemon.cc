@@ -28,7 +28,7 @@ constexpr std::string_view kTrafficHeader = "E2b-Traffic-Access-Token";
 // One that runs, or that traffic resumes; any other paused one is gone for clients.
 Result<SandboxInfo> live_sandbox(const Parts& parts, const std::string& id) {
   GB_TRY(auto info, parts.service.get_unchecked(id));
-  if (info.state == State::kReady || (info.state == State::kPaused && resumes_by_traffic(info))) return info;
+  if (info.state == State::kReady || (info.paused && resumes_by_traffic(info))) return info;
   return fail(Code::kSandboxEnded, "the sandbox is not running", {{"state", std::string(state_name(info.state))}});
 }
 

@@ -5,6 +5,7 @@
 #include "base/async.h"
 #include "http/router.h"
 #include "sandbox/service.h"
+#include "sandbox/snapshots.h"
 #include "tenant/keys.h"
 
 // The E2B dialect: what the unmodified `e2b` clients (JavaScript, Python) and `novita-sandbox` speak, on the daemon's one address.
@@ -13,6 +14,7 @@ namespace glovebox::api::e2b {
 
 struct Parts {
   sandbox::SandboxService& service;
+  sandbox::Snapshots& snapshots;
   tenant::Keys& keys;
   preview::Gateway& previews;
   BlockingPool& pool;

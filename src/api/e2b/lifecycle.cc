@@ -20,11 +20,14 @@ Async<int64_t> read_timeout(ControlCall& call) {
   json::Reader r(body);
   GB_CO_TRY(const auto timeout, r.integer("timeout", 0, kMaxSeconds).or_default(kDefaultSeconds));
   GB_CO_TRY(const bool memory, r.boolean("memory").or_default(true));
-  if (!memory) co_return fail(Code::kUnsupported, "this server does not have a resume that drops the memory that was kept");
+  if (!memory)
+    co_return fail(Code::kUnsupported,
+                   "this server does not have a resume that drops the memory that was kept");
   co_return std::max<int64_t>(timeout, 1);
 }
 
-// A deadline that is later than the present one, and the mark that makes the sandbox reachable by this dialect's means.
+// A deadline that is later than the present one, and the mark that makes the sandbox reachable by
+// this dialect's means.
 Async<SandboxInfo> extend(ControlCall& call, const SandboxInfo& info, int64_t timeout) {
   sandbox::Update update;
   const WallTime wanted = std::chrono::system_clock::now() + seconds(timeout);
@@ -35,7 +38,8 @@ Async<SandboxInfo> extend(ControlCall& call, const SandboxInfo& info, int64_t ti
 }
 
 tl::unexpected<Error> wrong_state(const ControlCall& call, std::string_view is, State state) {
-  return fail(Code::kConflict, "sandbox '" + call.param("id") + "' is " + std::string(is), {{"state", std::string(state_name(state))}});
+  return fail(Code::kConflict, "sandbox '" + call.param("id") + "' is " + std::string(is),
+              {{"state", std::string(state_name(state))}});
 }
 
 Async<void> connect(ControlCall& call) {
@@ -56,15 +60,20 @@ Async<void> resume(ControlCall& call) {
   co_return co_await call.reply(sandbox_object(now, call.parts), 201);
 }
 
+Async<SandboxInfo> stop(ControlCall& call, const std::string& id, bool keeps_memory) {
+  if (keeps_memory) co_return co_await call.parts.service.pause(call.caller, id);
+  co_return co_await call.parts.snapshots.hibernate(call.caller, id, runtime::Kept::kFiles);
+}
+
 Async<void> pause(ControlCall& call) {
   GB_CO_TRY(const auto info, call.live_sandbox());
   if (info.state == State::kPaused) co_return wrong_state(call, "paused already", info.state);
   GB_CO_TRY(const auto body, co_await call.json_body());
   json::Reader r(body);
   GB_CO_TRY(const bool memory, r.boolean("memory").or_default(true));
-  if (!memory) co_return fail(Code::kUnsupported, "this server does not have a pause that drops the memory");
-  GB_CO_TRY(const auto paused, co_await call.parts.service.pause(call.caller, info.id));
-  // One that its deadline would pause has none while it is paused; one that it would kill must not be killed.
+  GB_CO_TRY(const auto paused, co_await stop(call, info.id, memory));
+  // One that its deadline would pause has none while it is paused; one that it would kill must not
+  // be killed.
   if (paused.expires_at && paused.on_timeout == sandbox::OnTimeout::kKill) {
     sandbox::Update update;
     update.lifetime = sandbox::Millis(0);
@@ -99,14 +108,17 @@ Async<void> refresh(ControlCall& call) {
   GB_CO_TRY(const auto info, running_sandbox(call));
   GB_CO_TRY(const auto body, co_await call.json_body());
   json::Reader r(body);
-  GB_CO_TRY(const auto duration, r.integer("duration", 0, kMaxSeconds).or_default(kDefaultSecondsV1));
+  GB_CO_TRY(const auto duration,
+            r.integer("duration", 0, kMaxSeconds).or_default(kDefaultSecondsV1));
   GB_CO_TRYV(co_await extend(call, info, duration));
   co_return co_await call.reply_empty();
 }
 
 }  // namespace
 
+// Without its memory it would boot afresh, which takes a caller's decision.
 bool resumes_by_traffic(const SandboxInfo& info) {
+  if (info.paused && info.paused->kept != runtime::Kept::kMemoryAndFiles) return false;
   const auto found = info.attributes.find(kResumeAttribute);
   return found != info.attributes.end() && found->second == "on";
 }
@@ -118,7 +130,8 @@ int64_t timeout_of(const SandboxInfo& info) {
 }
 
 // The deadline is there before it runs: whatever happens in between, it does not run for ever.
-Async<SandboxInfo> run_again(sandbox::SandboxService& service, const sandbox::Caller& caller, const std::string& id, int64_t timeout) {
+Async<SandboxInfo> run_again(sandbox::SandboxService& service, const sandbox::Caller& caller,
+                             const std::string& id, int64_t timeout) {
   sandbox::Update update;
   update.lifetime = seconds(timeout);
   GB_CO_TRYV(co_await service.update(caller, id, std::move(update)));

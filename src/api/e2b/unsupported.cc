@@ -13,11 +13,6 @@ struct Missing {
 };
 
 constexpr Missing kMissing[] = {
-    {"POST", "/sandboxes/{id}/snapshots", "snapshots"},
-    {"GET", "/snapshots", "snapshots"},
-    {"POST", "/sandboxes/{id}/fork", "forks"},
-    {"POST", "/sandboxes/{id}/clone", "forks"},
-    {"POST", "/sandboxes/{id}/reset", "reset"},
     {"POST", "/sandboxes/{id}/hotplug-memory", "changes of a running sandbox's memory"},
     {"POST DELETE", "/sandboxes/{id}/volume-mounts", "volumes"},
     {"GET", "/sandboxes/{id}/logs", "sandbox logs"},
@@ -35,7 +30,7 @@ constexpr Missing kMissing[] = {
     {"GET", "/templates/{template}/tags", "template tags"},
     {"GET", "/templates", "template management in this dialect"},
     {"GET", "/v2/templates", "template management in this dialect"},
-    {"GET DELETE", "/templates/{template}", "template management in this dialect"},
+    {"GET", "/templates/{template}", "template management in this dialect"},
     {"PATCH", "/v2/templates/{template}", "template management in this dialect"},
     {"GET POST", "/volumes", "volumes"},
     {"GET DELETE PATCH", "/volumes/{volume}", "volumes"},

@@ -10,12 +10,14 @@
 #include "api/lizard/lizard.h"
 #include "http/json.h"
 #include "sandbox/service.h"
+#include "sandbox/snapshots.h"
 
 namespace glovebox::api::lizard {
 
 // A request of this dialect.
 struct Call : api::Call {
   sandbox::SandboxService& service;
+  sandbox::Snapshots& snapshots;
   tenant::Keys& keys;
 
   std::string query(std::string_view name) const { return request().query_value(name).value_or(""); }
@@ -35,8 +37,8 @@ using Handler = std::function<Async<void>(Call&)>;
 // Adds routes whose errors leave in this dialect's form.
 class Routes {
  public:
-  Routes(http::Router& router, sandbox::SandboxService& service, tenant::Keys& keys)
-      : router_(router), service_(service), keys_(keys) {}
+  Routes(http::Router& router, sandbox::SandboxService& service, sandbox::Snapshots& snapshots, tenant::Keys& keys)
+      : router_(router), service_(service), snapshots_(snapshots), keys_(keys) {}
   void add(std::string_view method, std::string_view pattern, Handler handler);
   // An endpoint of the protocol that this server does not have: 501 that names `feature`. Below a sandbox it is 404 first when
   // there is no such sandbox.
@@ -45,10 +47,12 @@ class Routes {
  private:
   http::Router& router_;
   sandbox::SandboxService& service_;
+  sandbox::Snapshots& snapshots_;
   tenant::Keys& keys_;
 };
 
 void add_sandbox_routes(Routes& routes);
+void add_snapshot_routes(Routes& routes);
 void add_exec_routes(Routes& routes);
 void add_file_routes(Routes& routes);
 void add_account_routes(Routes& routes);

@@ -3,6 +3,7 @@
 
 #include <strings.h>
 
+#include "api/lizard/errors.h"
 #include "api/lizard/network.h"
 #include "base/text.h"
 
@@ -57,6 +58,11 @@ bool is_project(const sandbox::Caller& caller, std::string_view reference) {
   return same_text(reference, kProjectId) || same_text(reference, caller.tenant);
 }
 
+Result<void> check_project(const sandbox::Caller& caller, const std::string& reference) {
+  if (is_project(caller, reference)) return {};
+  return fail(refusal(Code::kNotFound, "PROJECT_NOT_FOUND", "no project '" + reference + "'"));
+}
+
 std::span<const Size> sizes() { return kSizes; }
 
 const Size* find_size(std::string_view name) {
@@ -64,6 +70,13 @@ const Size* find_size(std::string_view name) {
     if (size.name == name) return &size;
   }
   return nullptr;
+}
+
+std::string_view size_name(double cpus, uint64_t memory_bytes) {
+  for (const Size& size : kSizes) {
+    if (size.cpus == cpus && size.memory_bytes == memory_bytes) return size.name;
+  }
+  return {};
 }
 
 std::string_view status_word(sandbox::State state) {

@@ -15,6 +15,10 @@ namespace glovebox::api::lizard {
 inline constexpr std::string_view kProjectId = "default";
 // True when `reference` names the caller's project: its id or name, in any case.
 bool is_project(const sandbox::Caller& caller, std::string_view reference);
+// 404 PROJECT_NOT_FOUND for any other.
+Result<void> check_project(const sandbox::Caller& caller, const std::string& reference);
+
+inline constexpr int64_t kMaxTimeoutMs = 2147483647;
 
 struct Size {
   std::string_view name;
@@ -23,6 +27,7 @@ struct Size {
 };
 std::span<const Size> sizes();  // smallest first
 const Size* find_size(std::string_view name);
+std::string_view size_name(double cpus, uint64_t memory_bytes);  // empty: none of them
 
 // Keys of SandboxInfo::attributes that hold what a create call said.
 inline constexpr const char* kRegionAttribute = "lizard.region";

@@ -8,7 +8,6 @@ namespace glovebox::api::lizard {
 namespace {
 
 namespace bj = boost::json;
-constexpr int64_t kMaxTimeoutMs = 2147483647;
 constexpr size_t kMaxAllowedHosts = 50;
 constexpr std::string_view kDefaultSize = "medium";
 constexpr const char* kDefaultUser = "root";  // as scripts written for the vendor's service expect
@@ -24,17 +23,9 @@ Result<void> refuse_what_is_missing(json::Reader& r) {
     GB_TRY(const auto volume, r.string(field).optional());
     if (volume) return fail(Code::kUnsupported, "this server does not have volumes");
   }
-  GB_TRY(const auto snapshot, r.string("snapshotId").optional());
-  if (snapshot) return fail(Code::kUnsupported, "this server does not have snapshots");
   GB_TRY(const auto environment, r.string("environment").optional());
   if (environment) return fail(refusal(Code::kInvalidArgument, "ENVIRONMENT_NOT_FOUND", "no environment '" + *environment + "'"));
   return {};
-}
-
-Result<void> check_project(const sandbox::Caller& caller, json::Reader& r) {
-  GB_TRY(const auto project, r.string("projectId").optional());
-  if (!project || is_project(caller, *project)) return {};
-  return fail(refusal(Code::kNotFound, "PROJECT_NOT_FOUND", "no project '" + *project + "'"));
 }
 
 Result<void> read_network(json::Reader& r, const sandbox::NetworkPolicyPtr& usual, sandbox::CreateSpec& spec) {
@@ -53,7 +44,9 @@ Result<CreateRequest> parse_create(const sandbox::Caller& caller, const sandbox:
   sandbox::CreateSpec& spec = request.spec;
   GB_TRYV(refuse_what_is_missing(r));
   GB_TRYV(read_network(r, usual, spec));
-  GB_TRYV(check_project(caller, r));
+  GB_TRY(const auto project, r.string("projectId").optional());
+  if (project) GB_TRYV(check_project(caller, *project));
+  GB_TRY(spec.snapshot, r.string("snapshotId", 1, 64).or_default(""));
   GB_TRY(spec.template_name, r.string("template", 1).or_default("base"));
   GB_TRY(const auto timeout, r.integer("timeoutMs", 0, kMaxTimeoutMs).or_default(0));
   spec.lifetime = sandbox::Millis(timeout);
@@ -83,14 +76,23 @@ Error in_protocols_words(Error error) {
 Async<sandbox::SandboxInfo> create_sized(Call& call, sandbox::CreateSpec spec, const Size& size) {
   spec.cpus = size.cpus;
   spec.memory_bytes = size.memory_bytes;
-  spec.attributes[kSizeAttribute] = size.name;
+  if (!size.name.empty()) spec.attributes[kSizeAttribute] = size.name;
   auto created = co_await call.service.create(call.caller, std::move(spec));
   if (!created) co_return fail(in_protocols_words(std::move(created).error()));
   co_return std::move(created->info);
 }
 
+// At the size of its source, unless one is named.
+Async<sandbox::SandboxInfo> restore(Call& call, CreateRequest request) {
+  GB_CO_TRY(const auto snapshot, call.snapshots.get_snapshot(call.caller, request.spec.snapshot));
+  const auto& limits = snapshot.limits;
+  const Size size{size_name(limits.cpus, limits.memory_bytes), limits.cpus, limits.memory_bytes};
+  co_return co_await create_sized(call, std::move(request.spec), size);
+}
+
 // A named size is given exactly or refused. Without a name: the vendor's default, or the next smaller one the operator allows.
 Async<sandbox::SandboxInfo> create_sandbox(Call& call, CreateRequest request) {
+  if (!request.spec.snapshot.empty() && !request.size) co_return co_await restore(call, std::move(request));
   const Size* size = find_size(request.size.value_or(std::string(kDefaultSize)));
   if (size == nullptr) {
     co_return fail(refusal(Code::kInvalidArgument, "SANDBOX_SIZE_NOT_ALLOWED", "no size '" + *request.size + "'"));
@@ -161,9 +163,7 @@ Async<void> list(Call& call) {
 }
 
 Async<void> list_of_project(Call& call) {
-  if (!is_project(call.caller, call.param("project"))) {
-    co_return fail(refusal(Code::kNotFound, "PROJECT_NOT_FOUND", "no project '" + call.param("project") + "'"));
-  }
+  GB_CO_TRYV(check_project(call.caller, call.param("project")));
   co_return co_await list(call);
 }
 

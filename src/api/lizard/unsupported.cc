@@ -13,12 +13,6 @@ struct Missing {
 };
 
 constexpr Missing kMissing[] = {
-    {"POST", "/api/sandboxes/{id}/snapshot", "snapshots"},
-    {"POST", "/api/sandboxes/{id}/fork", "forks"},
-    {"GET", "/api/projects/{project}/snapshots", "snapshots"},
-    {"GET", "/api/sandbox-snapshots", "snapshots"},
-    {"GET DELETE PATCH", "/api/sandbox-snapshots/{sid}", "snapshots"},
-    {"POST", "/api/sandbox-snapshots/{sid}/{action}", "snapshots"},
     {"GET POST", "/api/projects/{project}/volumes", "volumes"},
     {"GET PATCH DELETE", "/api/projects/{project}/volumes/{volume}", "volumes"},
     {"POST GET DELETE", "/api/sandboxes/{id}/desktop", "desktops"},

@@ -11,8 +11,10 @@ namespace glovebox::api::v1 {
 constexpr size_t kMaxJsonBody = 4 << 20;
 constexpr std::chrono::seconds kKeepalive{15};
 constexpr size_t kPieceBytes = 256 << 10;
+constexpr int64_t kMaxTimeMs = 365LL * 24 * 3600 * 1000;
 
 void add_sandbox_routes(http::Router& router, const Parts& parts);
+void add_snapshot_routes(http::Router& router, const Parts& parts);
 void add_execution_routes(http::Router& router, const Parts& parts);
 void add_file_routes(http::Router& router, const Parts& parts);
 void add_network_routes(http::Router& router, const Parts& parts);
@@ -26,6 +28,9 @@ Result<size_t> query_limit(const http::Request& request);  // 1 … 1000, defaul
 
 // Sends `chunk`-wise output of an execution over an accepted WebSocket until its end or the client's.
 Async<void> attach(Call& call, sandbox::ExecutionPtr execution, uint64_t cursor);
+
+// The field "network", a policy; null when it is absent.
+Result<sandbox::NetworkPolicyPtr> read_network(json::Reader& reader);
 
 // "KILL", "SIGKILL", "9" or a number. kInvalidArgument.
 Result<int> parse_signal(json::Reader& reader, std::string_view field);

@@ -142,6 +142,7 @@ void add_other_routes(http::Router& router, const Parts& parts) {
 
 void add_routes(http::Router& router, const Parts& parts) {
   add_sandbox_routes(router, parts);
+  add_snapshot_routes(router, parts);
   add_execution_routes(router, parts);
   add_file_routes(router, parts);
   add_network_routes(router, parts);

@@ -20,9 +20,16 @@ Result<size_t> query_limit(const http::Request& request) {
   return static_cast<size_t>(limit);
 }
 
+Result<sandbox::NetworkPolicyPtr> read_network(json::Reader& reader) {
+  const bj::value* network = reader.any("network");
+  if (network == nullptr || network->is_null()) return nullptr;
+  GB_TRY(auto policy, policy::parse_network_policy(*network));
+  return std::make_shared<policy::NetworkPolicy>(std::move(policy));
+}
+
 namespace {
 
-constexpr int64_t kYearMs = 365LL * 24 * 3600 * 1000;
+constexpr size_t kMaxVolumes = 16;
 
 Result<void> read_limits(json::Reader& root, sandbox::CreateSpec* spec) {
   GB_TRY(auto limits, root.object("limits"));
@@ -43,10 +50,32 @@ Result<void> read_limits(json::Reader& root, sandbox::CreateSpec* spec) {
   return {};
 }
 
+// A snapshot stands in for a template.
+Result<void> read_origin(json::Reader& r, sandbox::CreateSpec* spec) {
+  GB_TRY(spec->snapshot, r.string("snapshot", 1, 64).or_default(""));
+  if (!spec->snapshot.empty() && r.has("template")) return fail(r.error("template", "cannot be chosen together with a snapshot"));
+  GB_TRY(spec->template_name, r.string("template", 1, 200).or_default("base"));
+  return {};
+}
+
+Result<void> read_volumes(json::Reader& r, sandbox::CreateSpec* spec) {
+  GB_TRY(auto volumes, r.objects("volumes", kMaxVolumes).or_default({}));
+  for (json::Reader& item : volumes) {
+    sandbox::VolumeMount mount;
+    GB_TRY(mount.volume, item.string("volume", 1, 64).required());
+    GB_TRY(mount.path, item.string("path", 1, 4095).required());
+    GB_TRY(mount.read_only, item.boolean("read_only").or_default(false));
+    GB_TRYV(item.done());
+    spec->volumes.push_back(std::move(mount));
+  }
+  if (!spec->volumes.empty()) return fail(Code::kUnsupported, "volumes: this version does not have them", {{"field", "volumes"}});
+  return {};
+}
+
 Result<sandbox::CreateSpec> read_create(const bj::value& body) {
   json::Reader r(body);
   sandbox::CreateSpec spec;
-  GB_TRY(spec.template_name, r.string("template", 1, 200).or_default("base"));
+  GB_TRYV(read_origin(r, &spec));
   GB_TRY(const auto tier, r.one_of("runtime", {"auto", "microvm", "gvisor", "container"}).or_default("auto"));
   spec.tier = runtime::tier_from_name(tier);
   GB_TRYV(read_limits(r, &spec));
@@ -54,18 +83,16 @@ Result<sandbox::CreateSpec> read_create(const bj::value& body) {
   GB_TRY(spec.metadata, r.string_map("metadata", 64).or_default({}));
   GB_TRY(spec.user, r.string("user", 1, 64).or_default(""));
   GB_TRY(spec.workdir, r.string("workdir", 1, 4095).or_default(""));
-  GB_TRY(const auto lifetime, r.integer("lifetime_ms", 0, kYearMs).optional());
+  GB_TRY(const auto lifetime, r.integer("lifetime_ms", 0, kMaxTimeMs).optional());
   if (lifetime) spec.lifetime = Millis(*lifetime);
-  GB_TRY(const auto idle, r.integer("idle_timeout_ms", 0, kYearMs).or_default(0));
+  GB_TRY(const auto idle, r.integer("idle_timeout_ms", 0, kMaxTimeMs).or_default(0));
   spec.idle_timeout = Millis(idle);
   GB_TRY(const auto action, r.one_of("on_timeout", {"kill", "pause", "hibernate"}).or_default("kill"));
   if (action == "hibernate") return fail(Code::kUnsupported, "on_timeout: this version cannot hibernate sandboxes", {{"field", "on_timeout"}});
-  if (action == "pause") spec.on_timeout = sandbox::OnTimeout::kPause;
+  spec.on_timeout = *sandbox::on_timeout_from_name(action);
   GB_TRY(spec.fresh, r.boolean("fresh").or_default(false));
-  if (const bj::value* network = r.any("network"); network && !network->is_null()) {
-    GB_TRY(auto policy, policy::parse_network_policy(*network));
-    spec.network = std::make_shared<policy::NetworkPolicy>(std::move(policy));
-  }
+  GB_TRY(spec.network, read_network(r));
+  GB_TRYV(read_volumes(r, &spec));
   GB_TRYV(r.done());
   return spec;
 }
@@ -122,8 +149,8 @@ Async<void> update(const Parts& parts, Call& call) {
   GB_CO_TRY(const auto body, co_await read_json(call));
   json::Reader r(body);
   sandbox::Update update;
-  GB_CO_TRY(const auto lifetime, r.integer("lifetime_ms", 0, kYearMs).optional());
-  GB_CO_TRY(const auto idle, r.integer("idle_timeout_ms", 0, kYearMs).optional());
+  GB_CO_TRY(const auto lifetime, r.integer("lifetime_ms", 0, kMaxTimeMs).optional());
+  GB_CO_TRY(const auto idle, r.integer("idle_timeout_ms", 0, kMaxTimeMs).optional());
   GB_CO_TRY(update.metadata, r.string_map("metadata", 64).optional());
   GB_CO_TRYV(r.done());
   if (lifetime) update.lifetime = Millis(*lifetime);

@@ -9,6 +9,7 @@
 #include "image/templates.h"
 #include "network/network.h"
 #include "sandbox/service.h"
+#include "sandbox/snapshots.h"
 #include "tenant/keys.h"
 
 // The native API of docs/reference/api.md: translations between JSON over HTTP and SandboxService. Decides nothing.
@@ -16,6 +17,7 @@ namespace glovebox::api::v1 {
 
 struct Parts {
   sandbox::SandboxService* service = nullptr;
+  sandbox::Snapshots* snapshots = nullptr;
   tenant::Keys* keys = nullptr;
   image::Templates* templates = nullptr;
   network::Network* network = nullptr;

@@ -68,20 +68,55 @@ bj::object network_view(const sandbox::SandboxInfo& i) {
   out["address"] = i.link ? bj::value(sandbox::link_address(*i.link)) : bj::value(nullptr);
   return out;
 }
+
+bj::array volumes_view(const sandbox::SandboxInfo& i) {
+  bj::array out;
+  for (const auto& v : i.volumes) out.push_back({{"volume", v.volume}, {"path", utf8_lossy(v.path)}, {"read_only", v.read_only}});
+  return out;
+}
+
+bj::value paused_view(const sandbox::SandboxInfo& i) {
+  if (!i.paused) return nullptr;
+  const sandbox::Paused& p = *i.paused;
+  return {{"at", iso_time(p.at)}, {"cause", p.cause}, {"hibernated", p.hibernated}, {"kept", runtime::kept_name(p.kept)}};
+}
 }  // namespace
+
+bj::object view(const sandbox::SnapshotInfo& s) {
+  bj::array parts;
+  for (const auto& part : s.parts) parts.push_back({{"name", part.name}, {"bytes", part.bytes}, {"sha256", part.sha256}});
+  bj::object out{{"id", s.id},
+                 {"name", s.name},
+                 {"labels", strings(s.labels)},
+                 {"state", s.state},
+                 {"runtime", runtime::tier_name(s.tier)},
+                 {"kept", runtime::kept_name(s.kept)},
+                 {"source_sandbox", s.source_sandbox},
+                 {"parent", page_cursor(s.parent)},
+                 {"template", s.template_name},
+                 {"template_version", s.template_version},
+                 {"limits", view(s.limits)},
+                 {"min_memory_mb", mebibytes(s.min_memory_bytes)},
+                 {"min_disk_mb", mebibytes(s.min_disk_bytes)},
+                 {"bytes", s.bytes},
+                 {"parts", std::move(parts)},
+                 {"stall_ms", std::chrono::duration<double, std::milli>(s.stall).count()},
+                 {"created_at", iso_time(s.created_at)}};
+  if (!s.message.empty()) out["message"] = s.message;
+  return out;
+}
 
 bj::object view(const sandbox::SandboxInfo& i) {
   bj::array env_keys;
   for (const auto& [key, value] : i.env) env_keys.emplace_back(key);
   bj::value ended = nullptr;
-  bj::value paused = nullptr;
-  if (i.paused) paused = {{"at", iso_time(i.paused->at)}, {"cause", i.paused->cause}, {"kept", "memory+files"}};
   if (i.ended) ended = {{"at", iso_time(i.ended->at)}, {"reason", i.ended->reason}, {"message", i.ended->message}};
   return {{"id", i.id},
           {"state", sandbox::state_name(i.state)},
           {"runtime", runtime::tier_name(i.tier)},
           {"template", {{"name", i.template_name}, {"version", i.template_version}}},
           {"started_from", i.started_from},
+          {"snapshot_id", page_cursor(i.snapshot_id)},
           {"ready_ms", i.ready_ms},
           {"created_at", iso_time(i.created_at)},
           {"expires_at", time_or_null(i.expires_at)},
@@ -93,8 +128,9 @@ bj::object view(const sandbox::SandboxInfo& i) {
           {"env_keys", std::move(env_keys)},
           {"metadata", strings(i.metadata)},
           {"network", network_view(i)},
+          {"volumes", volumes_view(i)},
           {"frozen", i.frozen},
-          {"paused", std::move(paused)},
+          {"paused", paused_view(i)},
           {"running_executions", i.running_executions},
           {"ended", std::move(ended)}};
 }

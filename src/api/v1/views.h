@@ -6,12 +6,14 @@
 
 #include "image/templates.h"
 #include "sandbox/service.h"
+#include "sandbox/snapshots.h"
 #include "tenant/keys.h"
 
 // Our types as the JSON of docs/reference/api.md.
 namespace glovebox::api::v1 {
 
 boost::json::object view(const sandbox::SandboxInfo& info);
+boost::json::object view(const sandbox::SnapshotInfo& info);
 boost::json::object view(const sandbox::ExecInfo& info);
 boost::json::object view(const sandbox::FileEntry& entry);
 boost::json::object view(const sandbox::ProcessInfo& process);

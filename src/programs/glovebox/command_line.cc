@@ -44,6 +44,10 @@ struct Parsed {
   ListOptions list;
   KillOptions kill;
   PauseOptions pause;
+  SnapshotOptions snapshot;
+  ForkOptions fork;
+  ResetOptions reset;
+  HibernateOptions hibernate;
   LogsOptions logs;
   NetworkShowOptions network;
   NetworkLogOptions network_log;
@@ -64,10 +68,12 @@ class CommandLine {
   void on_run(CLI::App* command, std::function<int(const Settings&)> action);
   void add_global_options(CLI::App& app);
   void add_create_options(CLI::App& app);
-  void add_network_options(CLI::App& app);
+  void add_network_options(CLI::App& app, NetworkOptions& o);
   void add_exec_options(CLI::App& app);
   void add_sandbox_commands();
   void add_run_commands();
+  void add_snapshot_commands();
+  void add_copy_commands();
   void add_network_commands();
   void add_template_commands();
   void add_key_commands();
@@ -108,7 +114,8 @@ void CommandLine::add_global_options(CLI::App& app) {
 
 void CommandLine::add_create_options(CLI::App& app) {
   auto& o = parsed_.run.create;
-  app.add_option("--template", o.template_name, "Root file system: NAME or NAME@VERSION [base]");
+  CLI::Option* from = app.add_option("--template", o.template_name, "Root file system: NAME or NAME@VERSION [base]");
+  app.add_option("--snapshot", o.snapshot, "Start from this snapshot")->excludes(from);
   app.add_option("--runtime", o.runtime,
                  "auto, microvm, gvisor or container [auto: the strongest that works]")
       ->check(CLI::IsMember({"auto", "microvm", "gvisor", "container"}));
@@ -130,11 +137,10 @@ void CommandLine::add_create_options(CLI::App& app) {
   app.add_option("--metadata", o.metadata, "A label, NAME=VALUE; repeatable")
       ->check(kPair)
       ->allow_extra_args(false);
-  add_network_options(app);
+  add_network_options(app, o.network);
 }
 
-void CommandLine::add_network_options(CLI::App& app) {
-  auto& o = parsed_.run.create.network;
+void CommandLine::add_network_options(CLI::App& app, NetworkOptions& o) {
   const std::vector<CLI::Option*> parts = {
       app.add_option("--egress", o.egress,
                      "none, allowlist or open [allowlist when something is allowed, else none]")
@@ -284,6 +290,62 @@ void CommandLine::add_sandbox_commands() {
   on_run(copy, [this](const Settings& s) { return actions_.copy(s, parsed_.copy); });
 }
 
+void CommandLine::add_snapshot_commands() {
+  CLI::App* group = app_.add_subcommand("snapshot", "Copies of a sandbox at one moment, to start others from");
+  group->require_subcommand(1);
+  auto& o = parsed_.snapshot;
+  const CLI::IsMember kept({"memory+files", "files"});
+  const auto add = [&](const std::string& name, const std::string& what, auto action) {
+    CLI::App* app = command(*group, name, what);
+    on_run(app, [this, action](const Settings& s) { return (actions_.*action)(s, parsed_.snapshot); });
+    return app;
+  };
+  const auto add_labels = [&](CLI::App* app, const std::string& what) {
+    app->add_option("--label", o.labels, what)->check(kPair)->allow_extra_args(false);
+  };
+  CLI::App* create = add("create", "Take one of a sandbox, which goes on running, and print its id", &Actions::snapshot_create);
+  create->add_option("ID", o.id, "The sandbox")->required();
+  create->add_option("--name", o.name, "For people");
+  create->add_option("--require", o.require, "Fail unless this is kept: memory+files or files")->check(kept);
+  add_labels(create, "A label, NAME=VALUE; repeatable");
+  CLI::App* list = add("ls", "List snapshots", &Actions::snapshot_list);
+  list->add_option("--sandbox", o.sandbox, "Only those of this sandbox");
+  list->add_option("--name", o.name, "Only those of this name");
+  add_labels(list, "Only those with NAME=VALUE; repeatable");
+  add("show", "Everything about a snapshot", &Actions::snapshot_show)->add_option("ID", o.id, "The snapshot")->required();
+  CLI::App* rename = add("rename", "Give a snapshot another name", &Actions::snapshot_rename);
+  rename->add_option("ID", o.id, "The snapshot")->required();
+  rename->add_option("NAME", o.name, "Its new name")->required();
+  add("rm", "Delete a snapshot", &Actions::snapshot_remove)->add_option("ID", o.id, "The snapshot")->required();
+  add("verify", "Read all of a snapshot and compare it with its checksums", &Actions::snapshot_verify)
+      ->add_option("ID", o.id, "The snapshot")
+      ->required();
+}
+
+void CommandLine::add_copy_commands() {
+  const CLI::IsMember kept({"memory+files", "files"});
+  auto& o = parsed_.fork;
+  CLI::App* fork = command(app_, "fork", "Make copies of a running sandbox and print their ids; what no option says is the sandbox's");
+  fork->add_option("ID", o.sandbox, "The sandbox")->required();
+  fork->add_option("-n,--count", o.count, "How many [1]")->check(CLI::Range(1, 100));
+  fork->add_option("--lifetime", o.create.lifetime, "End them after this time; 0: never")->check(kDuration);
+  fork->add_option("--require", o.require, "Fail unless this is kept: memory+files or files")->check(kept);
+  fork->add_option("-e,--env", o.create.env, "NAME=VALUE, or NAME to pass this value on; repeatable")->check(kEnv)->allow_extra_args(false);
+  fork->add_option("--metadata", o.create.metadata, "A label, NAME=VALUE; repeatable")->check(kPair)->allow_extra_args(false);
+  add_network_options(*fork, o.create.network);
+  on_run(fork, [this](const Settings& s) { return actions_.fork(s, parsed_.fork); });
+
+  CLI::App* reset = command(app_, "reset", "Take a sandbox back to a snapshot, in place");
+  reset->add_option("ID", parsed_.reset.sandbox, "The sandbox")->required();
+  reset->add_option("--snapshot", parsed_.reset.snapshot, "The snapshot [the one it came from, or was reset to last]");
+  on_run(reset, [this](const Settings& s) { return actions_.reset(s, parsed_.reset); });
+
+  CLI::App* hibernate = command(app_, "hibernate", "Pause a sandbox and free its memory");
+  hibernate->add_option("ID", parsed_.hibernate.sandbox, "The sandbox")->required();
+  hibernate->add_option("--require", parsed_.hibernate.require, "Fail unless this is kept: memory+files or files")->check(kept);
+  on_run(hibernate, [this](const Settings& s) { return actions_.hibernate(s, parsed_.hibernate); });
+}
+
 void CommandLine::add_network_commands() {
   auto& show = parsed_.network;
   auto& log = parsed_.network_log;
@@ -399,6 +461,8 @@ CommandLine::CommandLine(const Environment& environment, const Actions& actions)
   add_host_commands();
   add_run_commands();
   add_sandbox_commands();
+  add_snapshot_commands();
+  add_copy_commands();
   add_network_commands();
   add_template_commands();
   add_key_commands();
@@ -448,6 +512,15 @@ Actions real_actions(std::function<int(const Settings&, const UpOptions&)> up) {
           command_kill,
           command_pause,
           command_resume,
+          command_snapshot_create,
+          command_snapshot_list,
+          command_snapshot_show,
+          command_snapshot_rename,
+          command_snapshot_remove,
+          command_snapshot_verify,
+          command_fork,
+          command_reset,
+          command_hibernate,
           command_copy,
           command_run,
           command_exec,

@@ -28,6 +28,11 @@ struct Actions {
   std::function<int(const Settings&, const std::string&)> info;
   std::function<int(const Settings&, const KillOptions&)> kill;
   std::function<int(const Settings&, const PauseOptions&)> pause, resume;
+  std::function<int(const Settings&, const SnapshotOptions&)> snapshot_create, snapshot_list, snapshot_show, snapshot_rename,
+      snapshot_remove, snapshot_verify;
+  std::function<int(const Settings&, const ForkOptions&)> fork;
+  std::function<int(const Settings&, const ResetOptions&)> reset;
+  std::function<int(const Settings&, const HibernateOptions&)> hibernate;
   std::function<int(const Settings&, const CopyOptions&)> copy;
   std::function<int(const Settings&, const RunOptions&)> run;
   std::function<int(const Settings&, const ExecOptions&)> exec;

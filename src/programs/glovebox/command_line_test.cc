@@ -26,6 +26,10 @@ struct Called {
   LogsOptions logs;
   KillOptions kill;
   PauseOptions pause;
+  SnapshotOptions snapshot;
+  ForkOptions fork;
+  ResetOptions reset;
+  HibernateOptions hibernate;
   ListOptions list;
   KeyOptions key;
   TemplateOptions templates;
@@ -54,6 +58,12 @@ Called call(const std::vector<std::string>& arguments) {
   actions.kill = noted("kill", &Called::kill);
   actions.pause = noted("pause", &Called::pause);
   actions.resume = noted("resume", &Called::pause);
+  actions.snapshot_create = noted("snapshot create", &Called::snapshot);
+  actions.snapshot_list = noted("snapshot ls", &Called::snapshot);
+  actions.snapshot_rename = noted("snapshot rename", &Called::snapshot);
+  actions.fork = noted("fork", &Called::fork);
+  actions.reset = noted("reset", &Called::reset);
+  actions.hibernate = noted("hibernate", &Called::hibernate);
   actions.list = noted("ls", &Called::list);
   actions.key_create = noted("key create", &Called::key);
   actions.network = noted("network", &Called::network);
@@ -179,6 +189,33 @@ TEST(CommandLine, ReadsTheNetworkCommands) {
   EXPECT_EQ(call({"packages", "sb-1"}).what, "packages");
 }
 
+TEST(CommandLine, ReadsTheSnapshotCommands) {
+  auto c = call({"snapshot", "create", "sb-1", "--name", "n", "--label", "a=b", "--label", "c=d", "--require", "files"});
+  EXPECT_EQ(c.what, "snapshot create");
+  EXPECT_EQ(c.snapshot.id, "sb-1");
+  EXPECT_EQ(c.snapshot.name, "n");
+  EXPECT_EQ(c.snapshot.require, "files");
+  EXPECT_THAT(c.snapshot.labels, ElementsAre("a=b", "c=d"));
+  c = call({"snapshot", "rename", "snap-1", "golden", "--json"});
+  EXPECT_EQ(c.snapshot.id + " " + c.snapshot.name, "snap-1 golden");
+  EXPECT_TRUE(c.settings.json);
+  EXPECT_EQ(call({"snapshot", "ls", "--sandbox", "sb-1"}).snapshot.sandbox, "sb-1");
+  EXPECT_EQ(call({"create", "--snapshot", "snap-1"}).create.snapshot, "snap-1");
+  EXPECT_EQ(call({"run", "--snapshot", "snap-1", "true"}).run.create.snapshot, "snap-1");
+}
+
+TEST(CommandLine, ReadsForkResetAndHibernate) {
+  auto c = call({"fork", "sb-1", "-n", "4", "--lifetime", "1h", "-e", "A=1", "--allow", "example.com", "--require", "memory+files"});
+  EXPECT_EQ(c.what, "fork");
+  EXPECT_EQ(c.fork.count, 4);
+  EXPECT_EQ(c.fork.require, "memory+files");
+  EXPECT_EQ(c.fork.create.lifetime, "1h");
+  EXPECT_THAT(c.fork.create.network.allow, ElementsAre("example.com"));
+  c = call({"reset", "sb-1", "--snapshot", "snap-1"});
+  EXPECT_EQ(c.reset.sandbox + " " + c.reset.snapshot, "sb-1 snap-1");
+  EXPECT_EQ(call({"hibernate", "sb-1", "--require", "files"}).hibernate.require, "files");
+}
+
 TEST(CommandLine, WrongOnesAreExplainedAndRunNothing) {
   const std::vector<std::vector<std::string>> wrong = {
       {},
@@ -214,6 +251,15 @@ TEST(CommandLine, WrongOnesAreExplainedAndRunNothing) {
       {"network", "s", "--set", "/nonexistent.json"},
       {"connections"},
       {"presets", "extra"},
+      {"snapshot"},
+      {"snapshot", "create"},
+      {"snapshot", "create", "sb-1", "--label", "x"},
+      {"snapshot", "create", "sb-1", "--require", "memory"},
+      {"snapshot", "rename", "snap-1"},
+      {"create", "--template", "t", "--snapshot", "s"},
+      {"fork", "sb-1", "-n", "0"},
+      {"fork", "sb-1", "-n", "101"},
+      {"fork"},
       {"logs", "s", "e", "--since-cursor", "-1"},
       {"template"},
       {"key", "create", "x", "--role", "root"},

@@ -13,7 +13,7 @@
 namespace glovebox::cli {
 
 struct CreateOptions {
-  std::optional<std::string> template_name, runtime, memory, disk, user, workdir, lifetime,
+  std::optional<std::string> template_name, snapshot, runtime, memory, disk, user, workdir, lifetime,
       idle_timeout, on_timeout;
   std::optional<double> cpus;
   std::optional<int64_t> processes, open_files;
@@ -66,6 +66,26 @@ struct KillOptions {
 
 struct PauseOptions {
   std::vector<std::string> sandboxes;
+};
+
+struct SnapshotOptions {
+  std::string id;  // of the snapshot; of the sandbox to take one of
+  std::string name, sandbox, require;
+  std::vector<std::string> labels;
+};
+
+struct ForkOptions {
+  std::string sandbox, require;
+  int64_t count = 1;
+  CreateOptions create;  // what the children have in place of the parent's
+};
+
+struct ResetOptions {
+  std::string sandbox, snapshot;
+};
+
+struct HibernateOptions {
+  std::string sandbox, require;
 };
 
 struct CopyOptions {

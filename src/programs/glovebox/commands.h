@@ -21,6 +21,16 @@ int command_pause(const Settings& settings, const PauseOptions& options);
 int command_resume(const Settings& settings, const PauseOptions& options);
 int command_copy(const Settings& settings, const CopyOptions& options);
 
+int command_snapshot_create(const Settings& settings, const SnapshotOptions& options);
+int command_snapshot_list(const Settings& settings, const SnapshotOptions& options);
+int command_snapshot_show(const Settings& settings, const SnapshotOptions& options);
+int command_snapshot_rename(const Settings& settings, const SnapshotOptions& options);
+int command_snapshot_remove(const Settings& settings, const SnapshotOptions& options);
+int command_snapshot_verify(const Settings& settings, const SnapshotOptions& options);
+int command_fork(const Settings& settings, const ForkOptions& options);
+int command_reset(const Settings& settings, const ResetOptions& options);
+int command_hibernate(const Settings& settings, const HibernateOptions& options);
+
 int command_run(const Settings& settings, const RunOptions& options);
 int command_exec(const Settings& settings, const ExecOptions& options);
 int command_shell(const Settings& settings, const RunOptions& options);

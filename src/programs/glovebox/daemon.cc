@@ -210,6 +210,7 @@ Result<void> Daemon::start_manager() {
 
 Result<void> Daemon::listen() {
   parts_.service = manager_.get();
+  parts_.snapshots = &manager_->snapshots();
   parts_.keys = keys_.get();
   parts_.templates = templates_.get();
   parts_.network = network_.get();
@@ -224,9 +225,9 @@ Result<void> Daemon::listen() {
   previews_ = std::make_unique<api::preview::Gateway>(*manager_, *keys_, preview_settings_, std::move(tokens));
   api::v1::add_routes(router_, parts_);
   api::preview::add_port_routes(router_, *keys_, previews_.get());
-  api::lizard::add_lizard_routes(router_, *manager_, *keys_, *previews_);
+  api::lizard::add_lizard_routes(router_, *manager_, manager_->snapshots(), *keys_, *previews_);
   GB_TRY(auto e2b_tokens, api::preview::Tokens::load(config_.data_dir + "/e2b.key"));
-  e2b_ = std::make_unique<api::e2b::Dialect>(api::e2b::Parts{*manager_, *keys_, *previews_, *pool_, std::move(e2b_tokens)});
+  e2b_ = std::make_unique<api::e2b::Dialect>(api::e2b::Parts{*manager_, manager_->snapshots(), *keys_, *previews_, *pool_, std::move(e2b_tokens)});
   e2b_->add_control_routes(router_);
   http::ServerConfig server;
   server.listen = options_.listen;

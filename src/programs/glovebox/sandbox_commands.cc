@@ -75,11 +75,17 @@ std::string network_text(const bj::value& sandbox) {
   return address.empty() ? egress + ", no link" : egress + ", address " + address;
 }
 
+std::string state_text(const bj::value& sandbox) {
+  if (field(sandbox, "paused") == nullptr) return text(sandbox, "state") + (flag(sandbox, "frozen") ? " (the next call wakes it)" : "");
+  const char* how = flag(sandbox, "paused.hibernated") ? " (hibernated by " : " (by ";
+  return text(sandbox, "state") + how + text(sandbox, "paused.cause") + ", kept: " + text(sandbox, "paused.kept") + ")";
+}
+
 std::string render_info(const bj::value& s, const bj::value& stats) {
   const WallTime now = std::chrono::system_clock::now();
   std::vector<std::pair<std::string, std::string>> rows = {
       {"id", text(s, "id")},
-      {"state", text(s, "state") + (flag(s, "frozen") ? " (the next call wakes it)" : "")},
+      {"state", state_text(s)},
       {"runtime", text(s, "runtime")},
       {"template", text(s, "template.name") + "@" + text(s, "template.version").substr(0, 12)},
       {"created", text(s, "created_at") + " (" + human_age(text(s, "created_at"), now) +
@@ -94,6 +100,7 @@ std::string render_info(const bj::value& s, const bj::value& stats) {
       {"workdir", text(s, "workdir")},
       {"network", network_text(s)},
       {"running", std::to_string(number(s, "running_executions"))}};
+  if (const std::string from = text(s, "snapshot_id"); !from.empty()) rows.emplace_back("snapshot", from);
   const auto* metadata = field(s, "metadata");
   if (metadata != nullptr && !pairs_text(*metadata).empty())
     rows.emplace_back("metadata", pairs_text(*metadata));
@@ -171,6 +178,7 @@ Result<bj::value> create_body(const CreateOptions& options) {
     if (value) body[name] = parse_duration(*value).value().count();
   };
   put(body, "template", options.template_name);
+  put(body, "snapshot", options.snapshot);
   put(body, "runtime", options.runtime);
   put(body, "user", options.user);
   put(body, "workdir", options.workdir);

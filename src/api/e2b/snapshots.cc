@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sandbox/snapshots.h"
+
+#include "api/e2b/control.h"
+#include "api/e2b/lifecycle.h"
+#include "api/e2b/names.h"
+#include "api/e2b/views.h"
+#include "base/text.h"
+#include "http/json.h"
+
+// Snapshots, which this protocol counts among the templates, and copies of running sandboxes.
+namespace glovebox::api::e2b {
+namespace {
+
+namespace bj = boost::json;
+using sandbox::SandboxInfo;
+using sandbox::SnapshotInfo;
+
+constexpr int64_t kMaxCopies = 100;
+
+// "<id>:default"; a tag is what tells clients that it is one of a template's builds.
+bj::object snapshot_object(const SnapshotInfo& info) {
+  bj::array names;
+  if (!info.name.empty() && info.name != info.id) names.emplace_back(utf8_lossy(info.name));
+  return {{"snapshotID", info.id + ":default"}, {"names", std::move(names)}};
+}
+
+Async<void> create(ControlCall& call) {
+  GB_CO_TRYV(call.live_sandbox());
+  GB_CO_TRY(const auto body, co_await call.json_body());
+  json::Reader r(body);
+  sandbox::SnapshotSpec spec;
+  GB_CO_TRY(const auto name, r.string("name", 0, 128).or_default(""));
+  spec.name = template_name(name);
+  GB_CO_TRY(const auto info,
+            co_await call.parts.snapshots.snapshot(call.caller, call.id(), std::move(spec)));
+  co_return co_await call.reply(snapshot_object(info), 201);
+}
+
+Async<void> list(ControlCall& call) {
+  const http::Request& request = call.request();
+  sandbox::SnapshotFilter filter;
+  GB_CO_TRY(const auto limit, query_int(request, "limit", 1, 100, 100));
+  filter.limit = static_cast<size_t>(limit);
+  filter.cursor = request.query_value("nextToken").value_or("");
+  filter.source_sandbox = native_id(request.query_value("sandboxID").value_or(""));
+  filter.name = template_name(request.query_value("name").value_or(""));
+  GB_CO_TRY(const auto page, call.parts.snapshots.list_snapshots(call.caller, filter));
+  bj::array items;
+  for (const auto& info : page.items) items.push_back(snapshot_object(info));
+  http::Headers headers;
+  if (!page.next_cursor.empty()) headers.emplace_back("X-Next-Token", page.next_cursor);
+  co_return co_await call.reply(std::move(items), 200, std::move(headers));
+}
+
+// Snapshots only: our templates belong to the operator.
+Async<void> remove(ControlCall& call) {
+  const auto found = find_snapshot(call.parts.snapshots, call.caller, call.param("template"));
+  if (!found)
+    co_return fail(Code::kNotFound, "snapshot '" + call.param("template") + "' was not found");
+  GB_CO_TRYV(co_await call.parts.snapshots.delete_snapshot(call.caller, found->id));
+  co_return co_await call.reply_empty();
+}
+
+// Processes are the point of a copy: a runtime that could only copy files refuses.
+Async<std::vector<SandboxInfo>> copies(ControlCall& call) {
+  GB_CO_TRYV(call.live_sandbox());
+  GB_CO_TRY(const auto body, co_await call.json_body());
+  json::Reader r(body);
+  sandbox::ForkSpec spec;
+  GB_CO_TRY(const auto count, r.integer("count", 1, kMaxCopies).or_default(1));
+  GB_CO_TRY(const auto timeout, r.integer("timeout", 1, kMaxSeconds).or_default(kDefaultSeconds));
+  spec.count = static_cast<size_t>(count);
+  spec.lifetime = seconds(timeout);
+  spec.require = runtime::Kept::kMemoryAndFiles;
+  co_return co_await call.parts.snapshots.fork(call.caller, call.id(), std::move(spec));
+}
+
+// All are made or none is, so no entry is ever an error.
+Async<void> fork(ControlCall& call) {
+  GB_CO_TRY(const auto children, co_await copies(call));
+  bj::array results;
+  for (const auto& child : children)
+    results.push_back(bj::object{{"sandbox", sandbox_object(child, call.parts)}});
+  co_return co_await call.reply(std::move(results), 201);
+}
+
+Async<void> clone(ControlCall& call) {
+  GB_CO_TRY(const auto children, co_await copies(call));
+  bj::array sandboxes;
+  for (const auto& child : children) sandboxes.push_back(sandbox_object(child, call.parts));
+  co_return co_await call.reply(bj::object{{"sandboxes", std::move(sandboxes)}}, 201);
+}
+
+// Back to the snapshot it was made from, or reset to last.
+Async<void> reset(ControlCall& call) {
+  GB_CO_TRYV(call.live_sandbox());
+  GB_CO_TRY(const auto body, co_await call.json_body());
+  json::Reader r(body);
+  GB_CO_TRY(const bool resume, r.boolean("resume").or_default(true));
+  GB_CO_TRY(const auto timeout, r.integer("timeout", 1, kMaxSeconds).optional());
+  if (!resume)
+    co_return fail(Code::kUnsupported,
+                   "this server does not have a reset that leaves the sandbox paused");
+  GB_CO_TRY(auto info, co_await call.parts.snapshots.reset(call.caller, call.id(), ""));
+  if (timeout) {
+    sandbox::Update update;
+    update.lifetime = seconds(*timeout);
+    GB_CO_TRY(info, co_await call.parts.service.update(call.caller, info.id, std::move(update)));
+  }
+  const bj::object shown = sandbox_object(info, call.parts);
+  co_return co_await call.reply(bj::object{{"trafficAccessToken", shown.at("trafficAccessToken")}});
+}
+
+}  // namespace
+
+std::optional<SnapshotInfo> find_snapshot(const sandbox::Snapshots& snapshots,
+                                          const sandbox::Caller& caller,
+                                          std::string_view reference) {
+  const std::string name = template_name(reference);
+  if (auto by_id = snapshots.get_snapshot(caller, name)) return std::move(*by_id);
+  sandbox::SnapshotFilter filter;
+  filter.name = name;
+  filter.limit = 1;
+  auto newest = snapshots.list_snapshots(caller, filter);
+  if (!newest || newest->items.empty()) return std::nullopt;
+  return std::move(newest->items.front());
+}
+
+void add_snapshot_routes(ControlRoutes& routes) {
+  routes.add("POST", "/sandboxes/{id}/snapshots", create);
+  routes.add("GET", "/snapshots", list);
+  routes.add("DELETE", "/templates/{template}", remove);
+  routes.add("POST", "/sandboxes/{id}/fork", fork);
+  routes.add("POST", "/sandboxes/{id}/clone", clone);
+  routes.add("POST", "/sandboxes/{id}/reset", reset);
+}
+
+}  // namespace glovebox::api::e2b
