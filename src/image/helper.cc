@@ -86,6 +86,8 @@ Result<void> run_mode(const std::string& mode, const std::vector<std::string>& a
   if (mode == kModeFinish) return helper_finish(arguments);
   if (mode == kModeUnpack) return helper_unpack(arguments);
   if (mode == kModePack) return helper_pack(arguments);
+  if (mode == kModeVolumePack) return helper_volume_pack(arguments);
+  if (mode == kModeVolumeUnpack) return helper_volume_unpack(arguments);
   return fail(Code::kInvalidArgument, "unknown helper mode " + mode);
 }
 

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/unique_fd.h"
+#include "image/templates.h"
 
 // What a helper process can do. Each mode is a function of single-threaded code that may fork.
 namespace glovebox::image {
@@ -22,9 +24,19 @@ inline constexpr const char* kModeUnpack =
 inline constexpr const char* kModePack =
     "pack";  // fd 3: root, fd 4: directory for the image; runs mkfs.erofs
 
+inline constexpr const char* kModeVolumePack =
+    "volume-pack";  // DISK BYTES; fd 3: regular file that gets the tar
+inline constexpr const char* kModeVolumeUnpack =
+    "volume-unpack";  // DISK BYTES; fd 3: the tar
+
+// What the body of a jail that handles an archive begins with: `root` becomes its root, and little more is left to it than files.
+Result<void> confine(const UniqueFd& root, const ImportLimits& limits);
+
 Result<void> helper_debian(const std::vector<std::string>& arguments);
 Result<void> helper_finish(const std::vector<std::string>& arguments);
 Result<void> helper_unpack(const std::vector<std::string>& arguments);
 Result<void> helper_pack(const std::vector<std::string>& arguments);
+Result<void> helper_volume_pack(const std::vector<std::string>& arguments);
+Result<void> helper_volume_unpack(const std::vector<std::string>& arguments);
 
 }  // namespace glovebox::image

@@ -103,13 +103,13 @@ std::string parent_of(const std::string& path) {
 tl::unexpected<Error> cannot(const char* what, const std::string& path) {
   const int error = errno;
   if (error == ENAMETOOLONG) {
-    return fail(Code::kPayloadTooLarge, std::string("a name in the image is too long to ") + what,
+    return fail(Code::kPayloadTooLarge, std::string("a name in the archive is too long to ") + what,
                 {{"limit", "path_bytes"}});
   }
   if (error == ENOSPC || error == EDQUOT)
-    return fail(Code::kDiskFull, "the disk is full while the image is unpacked");
+    return fail(Code::kDiskFull, "the disk is full while the archive is unpacked");
   if (error == EFBIG) {
-    return fail(Code::kPayloadTooLarge, "a file in the image is too large",
+    return fail(Code::kPayloadTooLarge, "a file in the archive is too large",
                 {{"limit", "unpacked_bytes"}});
   }
   return fail(Code::kCorrupt, std::string("cannot ") + what + " " +
@@ -149,7 +149,7 @@ Result<void> LayerWriter::charge(uint64_t bytes) {
   layer_bytes_ += bytes;
   if (use_.unpacked_bytes > limits_.unpacked_bytes) {
     return fail(Code::kPayloadTooLarge,
-                "the image unpacks to more than " + human_bytes(limits_.unpacked_bytes),
+                "the archive unpacks to more than " + human_bytes(limits_.unpacked_bytes),
                 {{"limit", "unpacked_bytes"}});
   }
   if (layer_bytes_ > kRatioFrom && layer_bytes_ / limits_.ratio > stored_bytes_) {
@@ -161,7 +161,8 @@ Result<void> LayerWriter::charge(uint64_t bytes) {
 }
 
 Result<void> LayerWriter::apply(const LayerSource& source) {
-  const std::string name = "layer " + std::to_string(source.number);
+  const std::string name = source.number > 0 ? "layer " + std::to_string(source.number) : "the archive";
+  is_layer_ = source.number > 0;
   stored_bytes_ = source.stored_bytes;
   layer_bytes_ = 0;
   made_.clear();
@@ -199,7 +200,7 @@ Result<void> LayerWriter::apply(const LayerSource& source) {
 Result<void> LayerWriter::entry(struct archive* a, struct archive_entry* e) {
   if (++use_.entries > limits_.entries) {
     return fail(Code::kPayloadTooLarge,
-                "the image has more than " + std::to_string(limits_.entries) + " entries",
+                "the archive has more than " + std::to_string(limits_.entries) + " entries",
                 {{"limit", "entries"}});
   }
   GB_TRY(const auto clean,
@@ -208,7 +209,7 @@ Result<void> LayerWriter::entry(struct archive* a, struct archive_entry* e) {
   const auto type = ::archive_entry_filetype(e);
   if (clean.empty()) return type == AE_IFDIR ? attributes(e, "/") : Result<void>();
   const std::string path = "/" + clean, base = path.substr(path.rfind('/') + 1);
-  if (base.rfind(kWhiteout, 0) == 0) return whiteout(parent_of(path), base);
+  if (is_layer_ && base.rfind(kWhiteout, 0) == 0) return whiteout(parent_of(path), base);
   const std::string hard =
       entry_text(::archive_entry_hardlink(e), ::archive_entry_hardlink_utf8(e));
   if (hard.empty() && (type == AE_IFCHR || type == AE_IFBLK || type == AE_IFSOCK)) return {};
@@ -225,7 +226,7 @@ Result<void> LayerWriter::entry(struct archive* a, struct archive_entry* e) {
     if (type == AE_IFLNK) {
       const std::string target =
           entry_text(::archive_entry_symlink(e), ::archive_entry_symlink_utf8(e));
-      if (target.empty()) return fail(Code::kCorrupt, "the image has a symbolic link to nowhere");
+      if (target.empty()) return fail(Code::kCorrupt, "the archive has a symbolic link to nowhere");
       if (::symlink(target.c_str(), path.c_str()) != 0) return cannot("make link", path);
     } else if (type == AE_IFIFO) {
       if (::mkfifo(path.c_str(), 0600) != 0) return cannot("make fifo", path);
@@ -250,7 +251,7 @@ Result<void> LayerWriter::make_parents(const std::string& path) {
   if (::stat(parent.c_str(), &st) ==
       0) {  // follows links, as container engines do: /lib/x with lib -> usr/lib
     if (S_ISDIR(st.st_mode)) return {};
-    return fail(Code::kCorrupt, "the image has files below " + utf8_lossy(parent.substr(0, 200)) +
+    return fail(Code::kCorrupt, "the archive has files below " + utf8_lossy(parent.substr(0, 200)) +
                                     ", which is no directory");
   }
   if (errno != ENOENT) return cannot("reach", parent);
@@ -271,7 +272,7 @@ Result<void> LayerWriter::make_link(const std::string& path, const std::string& 
   struct stat from, to;
   if (::lstat(target.c_str(), &from) != 0) return cannot("link to", target);
   if (S_ISDIR(from.st_mode))
-    return fail(Code::kCorrupt, "the image has a hard link to a directory");
+    return fail(Code::kCorrupt, "the archive has a hard link to a directory");
   if (::lstat(path.c_str(), &to) == 0 && to.st_ino == from.st_ino && to.st_dev == from.st_dev)
     return {};  // to itself
   GB_TRYV(remove_tree(path));
@@ -286,7 +287,7 @@ Result<void> LayerWriter::make_file(struct archive* a, struct archive_entry* e,
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd) return cannot("create", path);
   const int64_t size = ::archive_entry_size(e);
-  if (size < 0) return fail(Code::kCorrupt, "the image has a file of negative size");
+  if (size < 0) return fail(Code::kCorrupt, "the archive has a file of negative size");
   int64_t stored =
       0;  // counted with the stream; holes of sparse files are not, and cost as much to read
   for (;;) {
@@ -298,7 +299,7 @@ Result<void> LayerWriter::make_file(struct archive* a, struct archive_entry* e,
     if (rc != ARCHIVE_OK)
       return archive_error(a, "the file " + utf8_lossy(path.substr(0, 200)) + " is damaged");
     if (offset < 0 || offset > size || static_cast<int64_t>(length) > size - offset) {
-      return fail(Code::kCorrupt, "the image has a file that is longer than it says");
+      return fail(Code::kCorrupt, "the archive has a file that is longer than it says");
     }
     for (size_t done = 0; done < length;) {
       const ssize_t n = ::pwrite(fd.get(), static_cast<const char*>(bytes) + done, length - done,
@@ -309,7 +310,7 @@ Result<void> LayerWriter::make_file(struct archive* a, struct archive_entry* e,
     }
     stored += static_cast<int64_t>(length);
   }
-  if (stored < size) GB_TRYV(charge(static_cast<uint64_t>(size - stored)));
+  if (is_layer_ && stored < size) GB_TRYV(charge(static_cast<uint64_t>(size - stored)));
   if (::ftruncate(fd.get(), size) != 0) return cannot("size", path);
   return {};
 }
@@ -319,7 +320,7 @@ Result<void> LayerWriter::make_file(struct archive* a, struct archive_entry* e,
 Result<void> LayerWriter::attributes(struct archive_entry* e, const std::string& path) {
   const int64_t uid = ::archive_entry_uid(e), gid = ::archive_entry_gid(e);
   if (uid < 0 || uid >= kIdCount || gid < 0 || gid >= kIdCount) {
-    return fail(Code::kUnsupported, "the image has a file with a user or group id above 65535: " +
+    return fail(Code::kUnsupported, "the archive has a file with a user or group id above 65535: " +
                                         utf8_lossy(path.substr(0, 200)));
   }
   if (::lchown(path.c_str(), static_cast<uid_t>(uid), static_cast<gid_t>(gid)) != 0)
@@ -359,7 +360,7 @@ Result<void> LayerWriter::whiteout(const std::string& directory, const std::stri
   const std::string target = name.substr(kWhiteout.size());
   if (target.rfind(kWhiteout, 0) == 0) return {};  // bookkeeping of aufs
   if (target.empty() || target == "." || target == "..")
-    return fail(Code::kCorrupt, "the image has a whiteout without a name");
+    return fail(Code::kCorrupt, "the archive has a whiteout without a name");
   const std::string path = (directory == "/" ? "" : directory) + "/" + target;
   struct stat st;
   if (::lstat(path.c_str(), &st) != 0) return {};

@@ -26,7 +26,7 @@ struct LayerSource {
   int fd = -1;  // at its start
   uint64_t stored_bytes = 0;
   std::string diff_id;  // compared with the uncompressed stream unless empty
-  int number = 0;       // from 1, for messages
+  int number = 0;       // from 1, for messages; 0: a plain archive, in which no name means anything
 };
 
 // Applies one layer to "/": plain entries, whiteouts ".wh.NAME" and opaque markers ".wh..wh..opq".
@@ -56,6 +56,7 @@ class LayerWriter {
   LayerUse& use_;
   std::function<void()> on_progress_;
   uint64_t stored_bytes_ = 0, layer_bytes_ = 0;
+  bool is_layer_ = true;
   std::unordered_set<ino_t>
       made_;  // inodes that this layer made or touched: its whiteouts speak of lower layers only
   std::map<std::string, timespec> directory_times_;

@@ -53,20 +53,6 @@ Result<ImportLimits> limits_from(const std::vector<std::string>& words) {
   return limits;
 }
 
-Result<void> confine(const UniqueFd& root, const ImportLimits& limits) {
-  GB_TRYV(enter_root(root));
-  GB_TRYV(limit_resource(RLIMIT_CORE, 0));
-  GB_TRYV(limit_resource(RLIMIT_NOFILE, 256));
-  GB_TRYV(limit_resource(RLIMIT_CPU, limits.cpu_seconds));
-  GB_TRYV(limit_resource(RLIMIT_FSIZE, std::max(limits.archive_bytes, limits.unpacked_bytes)));
-#ifndef GLOVEBOX_ASAN
-  GB_TRYV(limit_resource(RLIMIT_AS, kMaxMemory));
-#endif
-  GB_TRYV(keep_capabilities(
-      {CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_FSETID}));
-  return deny_dangerous_syscalls();
-}
-
 Result<void> apply_layers(const Blobs& blobs, const OciImage& image, const ImportLimits& limits) {
   LayerUse use;
   uint64_t done = 0, total = 0;
@@ -121,6 +107,20 @@ Result<void> unpack(const UniqueFd& root, const ImportLimits& limits) {
 }
 
 }  // namespace
+
+Result<void> confine(const UniqueFd& root, const ImportLimits& limits) {
+  GB_TRYV(enter_root(root));
+  GB_TRYV(limit_resource(RLIMIT_CORE, 0));
+  GB_TRYV(limit_resource(RLIMIT_NOFILE, 256));
+  GB_TRYV(limit_resource(RLIMIT_CPU, limits.cpu_seconds));
+  GB_TRYV(limit_resource(RLIMIT_FSIZE, std::max(limits.archive_bytes, limits.unpacked_bytes)));
+#ifndef GLOVEBOX_ASAN
+  GB_TRYV(limit_resource(RLIMIT_AS, kMaxMemory));
+#endif
+  GB_TRYV(keep_capabilities(
+      {CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_FSETID}));
+  return deny_dangerous_syscalls();
+}
 
 Result<void> helper_unpack(const std::vector<std::string>& arguments) {
   GB_TRY(const auto limits, limits_from(arguments));

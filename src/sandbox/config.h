@@ -30,11 +30,22 @@ struct Patience {
   std::chrono::milliseconds lost_note{200};        // the channel is gone: how long the process's death may take to show
 };
 
-// Ready sandboxes of a template and tier, with default limits, that are kept for create calls to come.
+// Ready sandboxes that are kept for create calls to come: of a template and tier, with these limits, with or without a link.
 struct PoolTarget {
   std::string template_name = "base";
   runtime::Tier tier = runtime::Tier::kContainer;
-  size_t count = 0;
+  size_t count = 0;                                    // always
+  size_t max = 0;                                      // when recent calls wanted more than that at once; below `count`: as many
+  std::optional<bool> network;                         // absent: as calls that do not speak of a network
+  std::optional<double> cpus;                          // what is absent is the operator's default
+  std::optional<uint64_t> memory_bytes, disk_bytes, processes, open_files;
+};
+
+// What a tenant may have of volumes.
+struct VolumeLimits {
+  size_t count = 100;
+  uint64_t total_bytes = 1ull << 40;  // of their sizes; the space is taken as it is filled
+  uint64_t bytes = 64ull << 30;       // of one
 };
 
 // The operator's settings. A field's value here is its default.
@@ -58,6 +69,8 @@ struct Config {
 
   std::shared_ptr<const policy::NetworkPolicy> default_network;  // of sandboxes whose callers say nothing; null: none
   std::vector<PoolTarget> pool;                    // beside max_sandboxes
+  uint64_t pool_free_memory_bytes = 1ull << 30;    // of the host's, below which the pool does not grow with demand
+  VolumeLimits volumes;
   std::optional<runtime::Tier> default_runtime;    // what "auto" means; empty: the strongest usable tier
   Patience patience;
 };

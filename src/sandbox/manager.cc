@@ -14,9 +14,11 @@
 #include "policy/egress.h"
 #include "sandbox/dial.h"
 #include "sandbox/files.h"
+#include "sandbox/gate.h"
 #include "sandbox/leak_check.h"
 #include "sandbox/pool.h"
 #include "sandbox/snapshots_impl.h"
+#include "sandbox/volume_catalog.h"
 
 namespace glovebox::sandbox {
 namespace {
@@ -26,33 +28,6 @@ constexpr size_t kMaxEndedKept = 2000;
 constexpr size_t kHelloRest = 1024;  // of HELLO, beside the fields that come from callers
 constexpr Millis kKillWait{60'000};
 constexpr Millis kReapEvery{5'000};
-
-// Counts starts under way; more than the allowed number wait in order of arrival.
-class StartGate {
- public:
-  explicit StartGate(int places) : free_(places) {}
-  Awaitable<bool> enter(Deadline deadline) {
-    while (free_ == 0) {
-      const bool woken = co_await changed_.wait_until(deadline);
-      if (!woken && free_ == 0) co_return false;
-    }
-    --free_;
-    co_return true;
-  }
-  void leave() {
-    ++free_;
-    changed_.notify();
-  }
-  // Leaves when it goes, however the start ends.
-  struct Place {
-    std::shared_ptr<StartGate> gate;  // at shutdown a start under way outlives the manager
-    ~Place() { gate->leave(); }
-  };
-
- private:
-  int free_;
-  Notifier changed_;
-};
 
 tl::unexpected<Error> bad_field(const std::string& field, const std::string& what) {
   return fail(Code::kInvalidArgument, field + ": " + what, {{"field", field}});
@@ -93,7 +68,7 @@ std::string hash_of(std::string_view request) {
 class ManagerImpl : public Manager {
  public:
   ManagerImpl(Config config, ManagerParts parts)
-      : config_(std::move(config)), parts_(std::move(parts)), gate_(std::make_shared<StartGate>(config_.parallel_starts)) {
+      : config_(std::move(config)), parts_(std::move(parts)), gate_(std::make_shared<Gate>(config_.parallel_starts)), volumes_(volume_parts()) {
     pool_ = std::make_unique<Pool>(config_.pool, pool_host());
     snapshots_ = std::make_unique<SnapshotsImpl>(snapshots_host());
     set_gauges([this] { return count_sandboxes(); },
@@ -118,7 +93,7 @@ class ManagerImpl : public Manager {
   }
 
   Snapshots& snapshots() override { return *snapshots_; }
-
+  Volumes& volumes() override { return volumes_; }
   Result<void> load() override;
   Awaitable<void> recover() override;
   Awaitable<void> close_pool() override { return pool_->stop(); }
@@ -280,6 +255,7 @@ class ManagerImpl : public Manager {
   Result<Millis> checked_lifetime(Millis wanted) const;
   Result<codec::SandboxDocument> plan(const Caller& caller, const CreateSpec& spec, const image::Template& tmpl,
                                       runtime::Tier tier) const;
+  VolumeCatalog::Parts volume_parts();
   Pool::Host pool_host();
   SnapshotsImpl::Host snapshots_host();
   Result<codec::SandboxDocument> plan_pooled(const PoolTarget& target) const;
@@ -308,8 +284,9 @@ class ManagerImpl : public Manager {
 
   Config config_;
   ManagerParts parts_;
-  std::shared_ptr<StartGate> gate_;
+  std::shared_ptr<Gate> gate_;  // of starts
   std::map<std::string, Box> boxes_;
+  VolumeCatalog volumes_;
   std::map<std::string, NetworkPolicyPtr> tenant_networks_;
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<SnapshotsImpl> snapshots_;
@@ -464,6 +441,7 @@ Async<SandboxService::Created> ManagerImpl::create(const Caller& caller, CreateS
   GB_CO_TRY(auto* runtime, choose_runtime(caller, spec));
   GB_CO_TRY(auto tmpl, parts_.templates->find(spec.template_name));
   GB_CO_TRY(auto document, plan(caller, spec, tmpl, runtime->tier()));
+  GB_CO_TRY(document.info.volumes, volumes_.mounts_for(caller, spec.volumes));
   // Reserved before anything is awaited: two calls cannot both take the last place.
   if (live_ >= config_.max_sandboxes) {
     co_return fail(Code::kCapacity, "this host runs " + std::to_string(live_) + " sandboxes, its limit",
@@ -519,7 +497,7 @@ Async<ManagerImpl::Box> ManagerImpl::start_for(codec::SandboxDocument document, 
                                                Clock::time_point began) {
   const SandboxInfo& wanted = document.info;
   Box pooled;
-  if (!fresh && !wanted.network) pooled = pool_->take({wanted.template_version, wanted.tier, wanted.limits});
+  if (!fresh && !wanted.network && wanted.volumes.empty()) pooled = pool_->take({wanted.template_version, wanted.tier, wanted.limits});
   if (pooled) {
     ++live_;
     auto claimed = co_await pooled->claim(wanted, deadline, began);
@@ -535,10 +513,7 @@ Async<ManagerImpl::Box> ManagerImpl::start_for(codec::SandboxDocument document, 
 }
 
 Async<void> ManagerImpl::start_cold(Box box, Deadline deadline, Clock::time_point began) {
-  if (co_await gate_->enter(deadline)) {
-    const StartGate::Place place{gate_};
-    co_return co_await box->start(deadline, began);
-  }
+  if (const auto place = co_await gate_->enter(deadline)) co_return co_await box->start(deadline, began);
   const Error late{Code::kTimeout, "too many sandboxes start at once: this one's turn did not come in time", {}};
   co_await box->end("start_failed", late.message, after(kKillWait));
   co_return fail(late);
@@ -548,6 +523,21 @@ SnapshotsImpl::Host ManagerImpl::snapshots_host() {
   SnapshotsImpl::Host host;
   host.find = [this](const Caller& caller, const std::string& id) { return find(caller, id); };
   return host;
+}
+
+VolumeCatalog::Parts ManagerImpl::volume_parts() {
+  VolumeCatalog::Parts parts{parts_.pool, parts_.store, &config_, {}};
+  parts.uses = [this](const std::string& volume) {
+    std::vector<VolumeCatalog::Use> uses;
+    for (const auto& [id, box] : boxes_) {
+      if (!box->is_live()) continue;
+      for (const VolumeMount& mount : box->info().volumes) {
+        if (mount.volume == volume) uses.push_back({id, mount.read_only});
+      }
+    }
+    return uses;
+  };
+  return parts;
 }
 
 Pool::Host ManagerImpl::pool_host() {
@@ -574,8 +564,8 @@ Result<codec::SandboxDocument> ManagerImpl::plan_pooled(const PoolTarget& target
 Async<ManagerImpl::Box> ManagerImpl::start_pooled(codec::SandboxDocument document) {
   const Deadline deadline = after(config_.start_timeout);
   auto* runtime = runtime_of(document.info.tier);
-  if (!co_await gate_->enter(deadline)) co_return fail(Code::kTimeout, "other starts leave no room");
-  const StartGate::Place place{gate_};
+  const auto place = co_await gate_->enter(deadline);
+  if (!place) co_return fail(Code::kTimeout, "other starts leave no room");
   Box box = add_box(std::move(document), runtime);
   auto started = co_await box->start_pooled(deadline);
   if (started) co_return box;
@@ -669,6 +659,7 @@ Result<Page<ExecInfo>> ManagerImpl::executions(const Caller& caller, const std::
 
 Result<void> ManagerImpl::load() {
   GB_TRYV(load_settings());
+  GB_TRYV(volumes_.load());
   GB_TRY(const auto rows, parts_.store->load_sandboxes());
   std::vector<std::string> known;
   std::set<std::string> recorded;
@@ -747,6 +738,7 @@ Awaitable<void> ManagerImpl::recover() {
       spawn(parts_.executor, "sandbox.adopt", box->adopt());
     }
   }
+  spawn(parts_.executor, "volumes.recover", volumes_.recover());
   pool_->start();
   spawn(parts_.executor, "sandbox.reap", reap());
   spawn(parts_.executor, "sandbox.leaks", look_for_leaks());

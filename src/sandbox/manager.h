@@ -8,6 +8,7 @@
 #include "sandbox/config.h"
 #include "sandbox/service.h"
 #include "sandbox/snapshots.h"
+#include "sandbox/volumes.h"
 #include "store/store.h"
 
 namespace glovebox::sandbox {
@@ -29,6 +30,7 @@ class Manager : public SandboxService {
 
   // Snapshots, forks and what comes of them; lives as long as this.
   virtual Snapshots& snapshots() = 0;
+  virtual Volumes& volumes() = 0;
 
   // Blocking, before the loop runs: reads the store and removes host objects that belong to nothing in it.
   virtual Result<void> load() = 0;

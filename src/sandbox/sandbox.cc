@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "policy/egress.h"
+#include "sandbox/volume_catalog.h"
 
 namespace glovebox::sandbox {
 namespace {
@@ -93,6 +94,7 @@ Async<void> Sandbox::start_engine(Deadline deadline) {
   auto& pool = *context_.execution.pool;
   const SandboxInfo& i = document_.info;
   runtime::StartSpec spec{i.id, document_.record.directory, document_.rootfs, i.limits, i.id};
+  spec.volumes = volume_disks(i.volumes, config());
   GB_CO_TRY(spec.netns_fd, co_await connect_network());
   document_.record = runtime->plan(spec);
   GB_CO_TRYV(co_await save(document_));  // what start() will make is known before it is made

@@ -42,8 +42,8 @@ http::Headers Call::json_headers() const {
 }
 
 void Routes::add(std::string_view method, std::string_view pattern, Handler handler) {
-  auto action = [&service = service_, &snapshots = snapshots_, &keys = keys_, handler = std::move(handler)](api::Call& base) -> Async<void> {
-    Call call{base, service, snapshots, keys};
+  auto action = [&service = service_, &snapshots = snapshots_, &volumes = volumes_, &keys = keys_, handler = std::move(handler)](api::Call& base) -> Async<void> {
+    Call call{base, service, snapshots, volumes, keys};
     co_return co_await handler(call);
   };
   add_route(router_, keys_, method, pattern, std::move(action), send_refusal);
@@ -57,11 +57,12 @@ void Routes::add_unsupported(std::string_view method, std::string_view pattern, 
   });
 }
 
-void add_lizard_routes(http::Router& router, sandbox::SandboxService& service, sandbox::Snapshots& snapshots, tenant::Keys& keys,
+void add_lizard_routes(http::Router& router, sandbox::SandboxService& service, sandbox::Snapshots& snapshots, sandbox::Volumes& volumes, tenant::Keys& keys,
                        preview::Gateway& previews) {
-  Routes routes(router, service, snapshots, keys);
+  Routes routes(router, service, snapshots, volumes, keys);
   add_sandbox_routes(routes);
   add_snapshot_routes(routes);
+  add_volume_routes(routes);
   add_exec_routes(routes);
   add_file_routes(routes);
   add_account_routes(routes);

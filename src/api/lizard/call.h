@@ -11,6 +11,7 @@
 #include "http/json.h"
 #include "sandbox/service.h"
 #include "sandbox/snapshots.h"
+#include "sandbox/volumes.h"
 
 namespace glovebox::api::lizard {
 
@@ -18,6 +19,7 @@ namespace glovebox::api::lizard {
 struct Call : api::Call {
   sandbox::SandboxService& service;
   sandbox::Snapshots& snapshots;
+  sandbox::Volumes& volumes;
   tenant::Keys& keys;
 
   std::string query(std::string_view name) const { return request().query_value(name).value_or(""); }
@@ -37,8 +39,8 @@ using Handler = std::function<Async<void>(Call&)>;
 // Adds routes whose errors leave in this dialect's form.
 class Routes {
  public:
-  Routes(http::Router& router, sandbox::SandboxService& service, sandbox::Snapshots& snapshots, tenant::Keys& keys)
-      : router_(router), service_(service), snapshots_(snapshots), keys_(keys) {}
+  Routes(http::Router& router, sandbox::SandboxService& service, sandbox::Snapshots& snapshots, sandbox::Volumes& volumes, tenant::Keys& keys)
+      : router_(router), service_(service), snapshots_(snapshots), volumes_(volumes), keys_(keys) {}
   void add(std::string_view method, std::string_view pattern, Handler handler);
   // An endpoint of the protocol that this server does not have: 501 that names `feature`. Below a sandbox it is 404 first when
   // there is no such sandbox.
@@ -48,11 +50,13 @@ class Routes {
   http::Router& router_;
   sandbox::SandboxService& service_;
   sandbox::Snapshots& snapshots_;
+  sandbox::Volumes& volumes_;
   tenant::Keys& keys_;
 };
 
 void add_sandbox_routes(Routes& routes);
 void add_snapshot_routes(Routes& routes);
+void add_volume_routes(Routes& routes);
 void add_exec_routes(Routes& routes);
 void add_file_routes(Routes& routes);
 void add_account_routes(Routes& routes);

@@ -42,7 +42,7 @@ void add_limit(boost::json::object& body, const Error& error) {
   if (error.code == Code::kCapacity) {
     add_number(body, "limit", error, "size");
     add_number(body, "running", error, "use");
-    body["unit"] = "sandboxes";
+    if (!error.details.contains("lizard_code")) body["unit"] = "sandboxes";
   }
   body["retryAfterS"] = 1;
   add_number(body, "retryAfterS", error, "retry_after");

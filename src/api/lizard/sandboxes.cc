@@ -10,6 +10,7 @@ namespace {
 namespace bj = boost::json;
 constexpr size_t kMaxAllowedHosts = 50;
 constexpr std::string_view kDefaultSize = "medium";
+constexpr const char* kVolumePath = "/workspace";
 constexpr const char* kDefaultUser = "root";  // as scripts written for the vendor's service expect
 
 struct CreateRequest {
@@ -19,10 +20,6 @@ struct CreateRequest {
 
 // What the protocol can ask for and this server cannot give is refused, never accepted and dropped.
 Result<void> refuse_what_is_missing(json::Reader& r) {
-  for (const char* field : {"volumeId", "volumeName"}) {
-    GB_TRY(const auto volume, r.string(field).optional());
-    if (volume) return fail(Code::kUnsupported, "this server does not have volumes");
-  }
   GB_TRY(const auto environment, r.string("environment").optional());
   if (environment) return fail(refusal(Code::kInvalidArgument, "ENVIRONMENT_NOT_FOUND", "no environment '" + *environment + "'"));
   return {};
@@ -46,6 +43,10 @@ Result<CreateRequest> parse_create(const sandbox::Caller& caller, const sandbox:
   GB_TRYV(read_network(r, usual, spec));
   GB_TRY(const auto project, r.string("projectId").optional());
   if (project) GB_TRYV(check_project(caller, *project));
+  for (const char* field : {"volumeName", "volumeId"}) {
+    GB_TRY(const auto volume, r.string(field, 1, 64).optional());
+    if (volume) spec.volumes = {{*volume, kVolumePath, false}};
+  }
   GB_TRY(spec.snapshot, r.string("snapshotId", 1, 64).or_default(""));
   GB_TRY(spec.template_name, r.string("template", 1).or_default("base"));
   GB_TRY(const auto timeout, r.integer("timeoutMs", 0, kMaxTimeoutMs).or_default(0));

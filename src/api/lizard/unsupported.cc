@@ -13,8 +13,6 @@ struct Missing {
 };
 
 constexpr Missing kMissing[] = {
-    {"GET POST", "/api/projects/{project}/volumes", "volumes"},
-    {"GET PATCH DELETE", "/api/projects/{project}/volumes/{volume}", "volumes"},
     {"POST GET DELETE", "/api/sandboxes/{id}/desktop", "desktops"},
     {"POST GET", "/api/sandboxes/{id}/schedules", "schedules"},
     {"GET", "/api/sandbox-schedules", "schedules"},

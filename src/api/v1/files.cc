@@ -6,9 +6,35 @@
 
 namespace glovebox::api::v1 {
 namespace bj = boost::json;
-namespace {
-
 constexpr uint64_t kMaxDiscarded = 1 << 30;
+
+Async<void> stream_out(Call& call, int status, http::Headers headers, sandbox::ByteSource& source) {
+  auto& response = call.exchange.response;
+  GB_CO_TRYV(co_await response.begin(status, std::move(headers)));
+  while (true) {
+    GB_CO_TRY(const std::string piece, co_await source.read());
+    if (piece.empty()) co_return co_await response.end();
+    GB_CO_TRYV(co_await response.write(piece));
+  }
+}
+
+Async<std::optional<sandbox::FileEntry>> stream_in(Call& call, sandbox::ByteSink& sink) {
+  while (true) {
+    GB_CO_TRY(std::string piece, co_await call.exchange.body.read_some(kPieceBytes));
+    if (piece.empty()) co_return co_await sink.finish();
+    auto written = co_await sink.write(std::move(piece));
+    if (written) continue;
+    // Most clients look for an answer only when they have sent everything: take the rest, up to a bound, so that they see ours.
+    for (uint64_t taken = 0; taken < kMaxDiscarded;) {
+      auto rest = co_await call.exchange.body.read_some(kPieceBytes);
+      if (!rest || rest->empty()) break;
+      taken += rest->size();
+    }
+    co_return fail(written.error());
+  }
+}
+
+namespace {
 
 struct Target {
   std::string user, path;
@@ -66,33 +92,6 @@ Result<std::optional<Range>> parse_range(const http::Request& request, uint64_t 
   if (static_cast<uint64_t>(*first) >= size || (last && *last < *first)) return bad();
   const uint64_t end = last ? std::min<uint64_t>(size, static_cast<uint64_t>(*last) + 1) : size;
   return Range{static_cast<uint64_t>(*first), end - static_cast<uint64_t>(*first)};
-}
-
-Async<void> stream_out(Call& call, int status, http::Headers headers, sandbox::ByteSource& source) {
-  auto& response = call.exchange.response;
-  GB_CO_TRYV(co_await response.begin(status, std::move(headers)));
-  while (true) {
-    GB_CO_TRY(const std::string piece, co_await source.read());
-    if (piece.empty()) co_return co_await response.end();
-    GB_CO_TRYV(co_await response.write(piece));
-  }
-}
-
-// Nothing but finish() makes the upload visible: a client that breaks off leaves what was there.
-Async<std::optional<sandbox::FileEntry>> stream_in(Call& call, sandbox::ByteSink& sink) {
-  while (true) {
-    GB_CO_TRY(std::string piece, co_await call.exchange.body.read_some(kPieceBytes));
-    if (piece.empty()) co_return co_await sink.finish();
-    auto written = co_await sink.write(std::move(piece));
-    if (written) continue;
-    // Most clients look for an answer only when they have sent everything: take the rest, up to a bound, so that they see ours.
-    for (uint64_t taken = 0; taken < kMaxDiscarded;) {
-      auto rest = co_await call.exchange.body.read_some(kPieceBytes);
-      if (!rest || rest->empty()) break;
-      taken += rest->size();
-    }
-    co_return fail(written.error());
-  }
 }
 
 Async<void> read_file(const Parts& parts, Call& call) {

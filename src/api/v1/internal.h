@@ -18,6 +18,7 @@ void add_snapshot_routes(http::Router& router, const Parts& parts);
 void add_execution_routes(http::Router& router, const Parts& parts);
 void add_file_routes(http::Router& router, const Parts& parts);
 void add_network_routes(http::Router& router, const Parts& parts);
+void add_volume_routes(http::Router& router, const Parts& parts);
 void add_other_routes(http::Router& router, const Parts& parts);
 
 // kForbidden unless the caller's key has the role admin.
@@ -25,6 +26,11 @@ Result<void> check_admin(const Call& call);
 // The request's body as a JSON object; none at all reads as {} when it may.
 Async<boost::json::value> read_json(Call& call, bool may_be_empty = false);
 Result<size_t> query_limit(const http::Request& request);  // 1 … 1000, default 100
+
+// The bytes of `source` as the answer's body, and the request's into `sink` to its end. Nothing but finish() makes an upload visible: a
+// client that breaks off leaves what was there.
+Async<void> stream_out(Call& call, int status, http::Headers headers, sandbox::ByteSource& source);
+Async<std::optional<sandbox::FileEntry>> stream_in(Call& call, sandbox::ByteSink& sink);
 
 // Sends `chunk`-wise output of an execution over an accepted WebSocket until its end or the client's.
 Async<void> attach(Call& call, sandbox::ExecutionPtr execution, uint64_t cursor);

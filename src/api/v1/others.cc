@@ -146,6 +146,7 @@ void add_routes(http::Router& router, const Parts& parts) {
   add_execution_routes(router, parts);
   add_file_routes(router, parts);
   add_network_routes(router, parts);
+  add_volume_routes(router, parts);
   add_other_routes(router, parts);
 }
 

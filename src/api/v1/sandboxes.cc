@@ -68,7 +68,6 @@ Result<void> read_volumes(json::Reader& r, sandbox::CreateSpec* spec) {
     GB_TRYV(item.done());
     spec->volumes.push_back(std::move(mount));
   }
-  if (!spec->volumes.empty()) return fail(Code::kUnsupported, "volumes: this version does not have them", {{"field", "volumes"}});
   return {};
 }
 

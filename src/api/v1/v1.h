@@ -10,6 +10,7 @@
 #include "network/network.h"
 #include "sandbox/service.h"
 #include "sandbox/snapshots.h"
+#include "sandbox/volumes.h"
 #include "tenant/keys.h"
 
 // The native API of docs/reference/api.md: translations between JSON over HTTP and SandboxService. Decides nothing.
@@ -20,6 +21,7 @@ struct Parts {
   sandbox::Snapshots* snapshots = nullptr;
   tenant::Keys* keys = nullptr;
   image::Templates* templates = nullptr;
+  sandbox::Volumes* volumes = nullptr;
   network::Network* network = nullptr;
   BlockingPool* pool = nullptr;
   Executor executor;

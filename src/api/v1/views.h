@@ -7,6 +7,7 @@
 #include "image/templates.h"
 #include "sandbox/service.h"
 #include "sandbox/snapshots.h"
+#include "sandbox/volumes.h"
 #include "tenant/keys.h"
 
 // Our types as the JSON of docs/reference/api.md.
@@ -20,6 +21,7 @@ boost::json::object view(const sandbox::ProcessInfo& process);
 boost::json::object view(const sandbox::SandboxService::RuntimeInfo& runtime);
 boost::json::object view(const image::Template& tmpl);
 boost::json::object view(const sandbox::PoolState& pool);
+boost::json::object view(const sandbox::VolumeInfo& volume);
 boost::json::object view(const tenant::KeyInfo& key);
 boost::json::object view(const sandbox::Chunk& chunk);  // data, or data_b64 when it is not UTF-8
 

@@ -28,6 +28,7 @@ const CLI::Validator kDuration = checked(parse_duration, "DURATION");
 const CLI::Validator kSize = checked(parse_size_mb, "SIZE");
 const CLI::Validator kPair =
     checked([](const std::string& text) { return parse_pairs({text}, false); }, "NAME=VALUE");
+const CLI::Validator kVolume = checked(parse_mount, "NAME:/PATH[:ro]");
 const CLI::Validator kHostPorts = checked(allow_rules, "HOST[:PORTS]");
 const CLI::Validator kBlockPorts = checked(allow_cidr_rules, "CIDR[:PORTS]");
 const CLI::Validator kDenied = checked(deny_rules, "DESTINATION[:PORTS]");
@@ -52,6 +53,7 @@ struct Parsed {
   NetworkShowOptions network;
   NetworkLogOptions network_log;
   TemplateOptions templates;
+  VolumeOptions volume;
   KeyOptions key;
   AttackOptions attack;
   std::string name, runsc;
@@ -76,6 +78,7 @@ class CommandLine {
   void add_copy_commands();
   void add_network_commands();
   void add_template_commands();
+  void add_volume_commands();
   void add_key_commands();
   void add_host_commands();
   int explain(const CLI::ParseError& error);
@@ -134,6 +137,9 @@ void CommandLine::add_create_options(CLI::App& app) {
       ->check(kDuration);
   app.add_option("--on-timeout", o.on_timeout, "kill or pause: what these two do [kill]")
       ->check(CLI::IsMember({"kill", "pause"}));
+  app.add_option("--volume", o.volumes, "Mount a volume: NAME:/PATH, read-only NAME:/PATH:ro; repeatable")
+      ->check(kVolume)
+      ->allow_extra_args(false);
   app.add_option("--metadata", o.metadata, "A label, NAME=VALUE; repeatable")
       ->check(kPair)
       ->allow_extra_args(false);
@@ -398,6 +404,31 @@ void CommandLine::add_template_commands() {
   on_run(remove, [this](const Settings& s) { return actions_.template_remove(s, parsed_.name); });
 }
 
+void CommandLine::add_volume_commands() {
+  CLI::App* group = app_.add_subcommand("volume", "Disks that outlive sandboxes");
+  group->require_subcommand(1);
+  auto& o = parsed_.volume;
+  const auto add = [&](const std::string& name, const std::string& what, std::function<int(const Settings&, const VolumeOptions&)> Actions::*action) {
+    CLI::App* app = command(*group, name, what);
+    on_run(app, [this, action](const Settings& s) { return (actions_.*action)(s, parsed_.volume); });
+    if (name != "ls") app->add_option("NAME", o.name, name == "create" ? "Its name" : "Its name or id")->required();
+    return app;
+  };
+  CLI::App* create = add("create", "Create a volume and print its id", &Actions::volume_create);
+  create->add_option("--size", o.size, "For example 512M or 20G [1G]")->check(kSize);
+  create->add_option("--label", o.labels, "A label, NAME=VALUE; repeatable")->check(kPair)->allow_extra_args(false);
+  create->add_flag("--get-or-create", o.get_or_create, "One of this name that exists is as good");
+  add("ls", "List volumes", &Actions::volume_list);
+  add("show", "Everything about a volume", &Actions::volume_show);
+  add("grow", "Make a volume larger; nobody may have it meanwhile", &Actions::volume_grow)
+      ->add_option("SIZE", o.size, "For example 20G")->required()->check(kSize);
+  add("rm", "Delete a volume and what is in it", &Actions::volume_remove);
+  add("export", "Write what is in a volume as a tar archive", &Actions::volume_export)
+      ->add_option("FILE", o.file, "The archive [-: standard output]");
+  add("import", "Extract a tar archive into a volume; when that fails it is as before", &Actions::volume_import)
+      ->add_option("FILE", o.file, "The archive [-: standard input]");
+}
+
 void CommandLine::add_key_commands() {
   CLI::App* group = app_.add_subcommand("key", "API keys");
   group->require_subcommand(1);
@@ -448,10 +479,6 @@ void CommandLine::add_host_commands() {
   on_run(doctor, [this](const Settings& s) {
     return parsed_.attacks ? actions_.attack(s, parsed_.attack) : actions_.doctor(s, parsed_.runsc);
   });
-  on_run(command(app_, "mcp",
-                 "Serve the Model Context Protocol on standard input and output, for clients that "
-                 "start their servers themselves"),
-         [this](const Settings& s) { return actions_.mcp(s); });
   on_run(command(app_, "version", "Versions of this program and the daemon"),
          [this](const Settings& s) { return actions_.version(s); });
 }
@@ -469,6 +496,7 @@ CommandLine::CommandLine(const Environment& environment, const Actions& actions)
   add_copy_commands();
   add_network_commands();
   add_template_commands();
+  add_volume_commands();
   add_key_commands();
 }
 
@@ -539,13 +567,19 @@ Actions real_actions(std::function<int(const Settings&, const UpOptions&)> up) {
           command_template_list,
           command_template_info,
           command_template_remove,
+          command_volume_create,
+          command_volume_list,
+          command_volume_show,
+          command_volume_grow,
+          command_volume_remove,
+          command_volume_export,
+          command_volume_import,
           command_key_create,
           command_key_list,
           command_key_remove,
           command_doctor,
           command_version,
-          command_attack,
-          command_mcp};
+          command_attack};
 }
 
 int run_command_line(const std::vector<std::string>& arguments, const Environment& environment,

@@ -44,13 +44,14 @@ struct Actions {
   std::function<int(const Settings&, const TemplateOptions&)> template_build, template_import;
   std::function<int(const Settings&)> template_list;
   std::function<int(const Settings&, const std::string&)> template_info, template_remove;
+  std::function<int(const Settings&, const VolumeOptions&)> volume_create, volume_list, volume_show, volume_grow, volume_remove,
+      volume_export, volume_import;
   std::function<int(const Settings&, const KeyOptions&)> key_create;
   std::function<int(const Settings&)> key_list;
   std::function<int(const Settings&, const std::string&)> key_remove;
   std::function<int(const Settings&, const std::string& runsc)> doctor;
   std::function<int(const Settings&)> version;
   std::function<int(const Settings&, const AttackOptions&)> attack;
-  std::function<int(const Settings&)> mcp;
 };
 // The real ones; `up` is the caller's.
 Actions real_actions(std::function<int(const Settings&, const UpOptions&)> up);

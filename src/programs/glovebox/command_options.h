@@ -17,7 +17,7 @@ struct CreateOptions {
       idle_timeout, on_timeout;
   std::optional<double> cpus;
   std::optional<int64_t> processes, open_files;
-  std::vector<std::string> env, metadata;
+  std::vector<std::string> env, metadata, volumes;
   NetworkOptions network;
 };
 
@@ -95,6 +95,14 @@ struct CopyOptions {
 struct TemplateOptions {
   std::string name, file, mirror;
   bool refresh = false;
+};
+
+struct VolumeOptions {
+  std::string name;                 // or id
+  std::optional<std::string> size;
+  std::vector<std::string> labels;
+  std::string file = "-";           // standard input or output
+  bool get_or_create = false;
 };
 
 struct KeyOptions {

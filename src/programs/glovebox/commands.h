@@ -47,13 +47,20 @@ int command_template_list(const Settings& settings);
 int command_template_info(const Settings& settings, const std::string& name);
 int command_template_remove(const Settings& settings, const std::string& name);
 
+int command_volume_create(const Settings& settings, const VolumeOptions& options);
+int command_volume_list(const Settings& settings, const VolumeOptions& options);
+int command_volume_show(const Settings& settings, const VolumeOptions& options);
+int command_volume_grow(const Settings& settings, const VolumeOptions& options);
+int command_volume_remove(const Settings& settings, const VolumeOptions& options);
+int command_volume_export(const Settings& settings, const VolumeOptions& options);
+int command_volume_import(const Settings& settings, const VolumeOptions& options);
+
 int command_key_create(const Settings& settings, const KeyOptions& options);
 int command_key_list(const Settings& settings);
 int command_key_remove(const Settings& settings, const std::string& id);
 
 int command_attack(const Settings& settings, const AttackOptions& options);
 int command_doctor(const Settings& settings, const std::string& runsc);
-int command_mcp(const Settings& settings);
 int command_version(const Settings& settings);
 
 // Shared by them

@@ -111,6 +111,13 @@ std::map<std::string, Setter> known_keys(sandbox::Config* c) {
       {"kept_executions", integer(1, 100'000, [c](int64_t v) { c->kept_executions = static_cast<size_t>(v); })},
   };
   keys["pool"] = pool(&c->pool);
+  constexpr int64_t kMostMb = 1LL << 32;
+  const auto megabytes = [](int64_t min, int64_t max, uint64_t* field) {
+    return integer(min, max, [field](int64_t v) { *field = static_cast<uint64_t>(v) << 20; });
+  };
+  keys["volumes.max_per_tenant"] = integer(0, 1'000'000, [c](int64_t v) { c->volumes.count = static_cast<size_t>(v); });
+  keys["volumes.max_total_mb"] = megabytes(0, kMostMb, &c->volumes.total_bytes);
+  keys["volumes.max_mb"] = megabytes(16, 16LL << 20, &c->volumes.bytes);  // ext4 ends at 16 TiB
   add_limits(&keys, "default_limits", &c->default_limits);
   add_limits(&keys, "max_limits", &c->max_limits);
   return keys;
@@ -149,14 +156,6 @@ void add_preview(std::map<std::string, Setter>* keys, api::preview::Settings* p)
   (*keys)["preview.tls_cert"] = text(&p->tls_cert, is_path, "the absolute path of a PEM file");
   (*keys)["preview.tls_key"] = text(&p->tls_key, is_path, "the absolute path of a PEM file");
   (*keys)["preview.path_same_origin"] = boolean(&p->path_same_origin);
-}
-
-void add_mcp(std::map<std::string, Setter>* keys, api::mcp::Settings* m) {
-  constexpr int64_t kDayMs = 24LL * 3600 * 1000;
-  (*keys)["mcp.session_timeout_ms"] = integer(1000, 30 * kDayMs, [m](int64_t v) { m->session_timeout = std::chrono::milliseconds(v); });
-  (*keys)["mcp.max_sessions"] = integer(1, 100'000, [m](int64_t v) { m->max_sessions = static_cast<size_t>(v); });
-  const auto is_name = [](const std::string& name) { return !name.empty() && name.size() <= 200; };
-  (*keys)["mcp.template"] = text(&m->template_name, is_name, "the name of a template");
 }
 
 // An option that would have no effect is a mistake.
@@ -277,14 +276,13 @@ Result<void> apply(const std::string& path, const std::string& prefix, const tom
 }  // namespace
 
 Result<void> read_config_file(const std::string& path, sandbox::Config* config, api::preview::Settings* preview,
-                              network::Config* network, api::mcp::Settings* mcp) {
+                              network::Config* network) {
   const toml::parse_result parsed = toml::parse_file(path);
   if (!parsed) {
     return fail(Code::kInvalidArgument, place(path, parsed.error().source()) + ": " + std::string(parsed.error().description()));
   }
   auto keys = known_keys(config);
   add_preview(&keys, preview);
-  add_mcp(&keys, mcp);
   boost::json::object limits;
   add_network(&keys, config, network, &limits);
   GB_TRYV(apply(path, "", parsed.table(), keys));

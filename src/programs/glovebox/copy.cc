@@ -9,18 +9,14 @@
 #include <filesystem>
 #include <optional>
 
-#include "base/random.h"
-#include "base/rollback.h"
 #include "base/unique_fd.h"
 #include "programs/glovebox/fields.h"
 #include "programs/glovebox/local_archive.h"
+#include "programs/glovebox/transfer.h"
 
 namespace glovebox::cli {
 namespace {
 namespace fs = std::filesystem;
-
-constexpr auto kPatience = std::chrono::minutes(30);
-constexpr size_t kBlock = 256 << 10;
 
 std::string base_name(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -62,7 +58,6 @@ class Copy {
   Async<std::string> remote_type(Place place);
   Async<void> put(std::string path, int fd, int64_t length);
   Async<void> put_directory(std::string directory, Place to);
-  Async<std::unique_ptr<http::Connection>> get(std::string path);
   Async<void> get_file(Place from, std::string to);
   Async<void> get_directory(Place from, std::string to);
   Async<void> pump(http::Connection& connection, int fd);
@@ -88,29 +83,9 @@ Async<std::string> Copy::remote_type(Place place) {
   co_return fail(std::move(entry).error());
 }
 
-// Sends what `fd` gives; `length` below 0: to its end.
 Async<void> Copy::put(std::string path, int fd, int64_t length) {
-  GB_CO_TRY(auto connection, co_await api_.connect(kPatience));
-  GB_CO_TRYV(co_await connection->start("PUT", api_.target(path), api_.headers(),
-                                        length < 0 ? http::Connection::kChunked : length));
-  int64_t left = length;
-  while (left != 0) {
-    std::string data;
-    if (length < 0) {
-      data = co_await read_input(fd);
-    } else {
-      data.resize(static_cast<size_t>(std::min<int64_t>(left, kBlock)));
-      const ssize_t got = ::read(fd, data.data(), data.size());
-      if (got <= 0) co_return fail(Code::kIo, "the file became shorter while it was sent");
-      data.resize(static_cast<size_t>(got));
-      left -= got;
-    }
-    if (data.empty()) break;
-    result_.bytes += data.size();
-    if (!co_await connection->write(data)) break;  // finish() knows why
-  }
-  GB_CO_TRY(auto head, co_await connection->finish());
-  GB_CO_TRY(head, co_await ApiClient::check(*connection, std::move(head)));
+  GB_CO_TRY(const uint64_t sent, co_await cli::upload(api_, std::move(path), fd, length));
+  result_.bytes += sent;
   co_return Result<void>();
 }
 
@@ -167,53 +142,26 @@ Async<CopyResult> Copy::upload(Place from, Place to) {
   co_return std::move(result_);
 }
 
-Async<std::unique_ptr<http::Connection>> Copy::get(std::string path) {
-  GB_CO_TRY(auto connection, co_await api_.connect(kPatience));
-  GB_CO_TRYV(co_await connection->start("GET", api_.target(path), api_.headers(),
-                                        http::Connection::kNoBody));
-  GB_CO_TRY(auto head, co_await connection->finish());
-  GB_CO_TRY(head, co_await ApiClient::check(*connection, std::move(head)));
-  co_return std::move(connection);
-}
-
-// The answer's body into `fd`, on a thread of the pool: `fd` may be a pipe whose reader is slow.
 Async<void> Copy::pump(http::Connection& connection, int fd) {
-  while (true) {
-    GB_CO_TRY(const std::string data, co_await connection.read_some(kBlock));
-    if (data.empty()) co_return Result<void>();
-    GB_CO_TRYV(co_await run_blocking(*loop_.pool, [&] { return write_fully(fd, data); }));
-    result_.bytes += data.size();
-  }
+  GB_CO_TRY(const uint64_t saved, co_await save_body(loop_, connection, fd));
+  result_.bytes += saved;
+  co_return Result<void>();
 }
 
-// Into a new file beside the target, renamed when it is whole.
 Async<void> Copy::get_file(Place from, std::string to) {
   GB_CO_TRY(const auto entry, co_await api_.call("GET", query(from, "files/stat", "&follow=true")));
   mode_t mode = 0644;
   const std::string octal_mode = text(entry, "mode");
   if (!octal_mode.empty())
     mode = static_cast<mode_t>(std::strtoul(octal_mode.c_str(), nullptr, 8)) & 0777;
-  GB_CO_TRY(auto connection, co_await get(query(from, "files")));
-  struct stat info{};
-  if (::stat(to.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {  // /dev/null, a named pipe
-    const UniqueFd special(::open(to.c_str(), O_WRONLY | O_CLOEXEC));
-    if (!special) co_return fail_errno(to);
-    co_return co_await pump(*connection, special.get());
-  }
-  const std::string temporary = to + ".glovebox-" + random_name(8);
-  UniqueFd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
-  if (!file) co_return fail_errno(to);
-  Rollback undo;
-  undo.add([temporary] { ::unlink(temporary.c_str()); });
-  GB_CO_TRYV(co_await pump(*connection, file.get()));
-  if (::close(file.release()) != 0 || ::rename(temporary.c_str(), to.c_str()) != 0)
-    co_return fail_errno(to);
-  undo.dismiss();
+  GB_CO_TRY(auto connection, co_await start_download(api_, query(from, "files")));
+  GB_CO_TRY(const uint64_t saved, co_await save_file(loop_, *connection, std::move(to), mode));
+  result_.bytes += saved;
   co_return Result<void>();
 }
 
 Async<void> Copy::get_directory(Place from, std::string to) {
-  GB_CO_TRY(auto connection, co_await get(query(from, "archive")));
+  GB_CO_TRY(auto connection, co_await start_download(api_, query(from, "archive")));
   std::error_code ec;
   fs::create_directories(to, ec);
   if (ec) co_return fail(Code::kIo, to + ": " + ec.message());
@@ -249,7 +197,7 @@ Async<CopyResult> Copy::download(Place from, Place to) {
                    from.sandbox + ":" + from.path + ": no such file or directory");
   const bool is_directory = type == "directory";
   if (to.is_stdio) {
-    GB_CO_TRY(auto connection, co_await get(query(from, is_directory ? "archive" : "files")));
+    GB_CO_TRY(auto connection, co_await start_download(api_, query(from, is_directory ? "archive" : "files")));
     GB_CO_TRYV(co_await pump(*connection, STDOUT_FILENO));
     co_return std::move(result_);
   }

@@ -101,6 +101,11 @@ std::string render_info(const bj::value& s, const bj::value& stats) {
       {"network", network_text(s)},
       {"running", std::to_string(number(s, "running_executions"))}};
   if (const std::string from = text(s, "snapshot_id"); !from.empty()) rows.emplace_back("snapshot", from);
+  std::string volumes;
+  for (const bj::value& v : items(s, "volumes")) {
+    volumes += (volumes.empty() ? "" : ", ") + text(v, "volume") + " at " + text(v, "path") + (flag(v, "read_only") ? " (read-only)" : "");
+  }
+  if (!volumes.empty()) rows.emplace_back("volumes", volumes);
   const auto* metadata = field(s, "metadata");
   if (metadata != nullptr && !pairs_text(*metadata).empty())
     rows.emplace_back("metadata", pairs_text(*metadata));
@@ -194,6 +199,12 @@ Result<bj::value> create_body(const CreateOptions& options) {
   if (!options.env.empty()) body["env"] = to_object(parse_pairs(options.env, true).value());
   if (!options.metadata.empty())
     body["metadata"] = to_object(parse_pairs(options.metadata, false).value());
+  bj::array volumes;
+  for (const std::string& written : options.volumes) {
+    const Mount mount = parse_mount(written).value();
+    volumes.push_back({{"volume", mount.volume}, {"path", mount.path}, {"read_only", mount.read_only}});
+  }
+  if (!volumes.empty()) body["volumes"] = std::move(volumes);
   GB_TRY(auto network, network_policy(options.network));
   if (network) body["network"] = std::move(*network);
   return bj::value(std::move(body));

@@ -95,6 +95,19 @@ Result<StringMap> parse_pairs(const std::vector<std::string>& pairs, bool from_e
   return out;
 }
 
+Result<Mount> parse_mount(std::string_view text) {
+  Mount mount;
+  const size_t colon = text.find(':');
+  mount.volume = text.substr(0, colon);
+  if (colon != std::string_view::npos) mount.path = text.substr(colon + 1);
+  if (mount.path.ends_with(":ro") || mount.path.ends_with(":rw")) {
+    mount.read_only = mount.path.ends_with('o');
+    mount.path.resize(mount.path.size() - 3);
+  }
+  if (!mount.volume.empty() && mount.path.starts_with('/')) return mount;
+  return fail(Code::kInvalidArgument, "'" + std::string(text) + "' is no mount: write NAME:/PATH, or NAME:/PATH:ro");
+}
+
 std::string human_duration(milliseconds duration) {
   const int64_t ms = duration.count();
   if (ms < 1000) return std::to_string(ms) + "ms";

@@ -25,6 +25,13 @@ Result<std::chrono::milliseconds> parse_duration(std::string_view text);
 // out when that is not set.
 Result<StringMap> parse_pairs(const std::vector<std::string>& pairs, bool from_environment);
 
+// "NAME:/PATH" or "NAME:/PATH:ro": the volume's name or id, the path, and whether it is read-only.
+struct Mount {
+  std::string volume, path;
+  bool read_only = false;
+};
+Result<Mount> parse_mount(std::string_view text);
+
 std::string human_duration(
     std::chrono::milliseconds duration);  // "820ms", "5.2s", "3m20s", "2h5m", "4d3h"
 // How long before now; "in 3m20s" for times to come; "" when the text is no time.

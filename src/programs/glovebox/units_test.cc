@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <tuple>
 
 namespace glovebox::cli {
 namespace {
@@ -41,6 +42,19 @@ TEST(Units, ReadsDurations) {
   }
   for (const char* text : {"", "s", "-1s", "5 m", "5min", "1h30m", "999999999999999d"})
     EXPECT_FALSE(parse_duration(text)) << text;
+}
+
+TEST(Units, ReadsMounts) {
+  const std::tuple<const char*, const char*, const char*, bool> cases[] = {
+      {"data:/w", "data", "/w", false}, {"data:/w:ro", "data", "/w", true}, {"vol-1:/a/b:rw", "vol-1", "/a/b", false}, {"d:/a:b", "d", "/a:b", false}};
+  for (const auto& [text, volume, path, read_only] : cases) {
+    const auto mount = parse_mount(text);
+    ASSERT_TRUE(mount) << text;
+    EXPECT_EQ(mount->volume, volume);
+    EXPECT_EQ(mount->path, path);
+    EXPECT_EQ(mount->read_only, read_only) << text;
+  }
+  for (const char* text : {"", "data", "data:", ":/w", "data:w", "data:w:ro", "/w"}) EXPECT_FALSE(parse_mount(text)) << text;
 }
 
 TEST(Units, ReadsPairs) {

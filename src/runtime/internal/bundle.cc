@@ -48,6 +48,17 @@ std::string process_section(const StartSpec& spec) {
          R"("rlimits":[{"type":"RLIMIT_NOFILE","hard":)" + files + R"(,"soft":)" + files + "}]}";
 }
 
+std::string volume_mounts(const StartSpec& spec, const BundlePaths& paths) {
+  std::string out;
+  for (size_t i = 0; i < spec.volumes.size(); ++i) {
+    const VolumeDisk& volume = spec.volumes[i];
+    out += R"(,{"destination":)" + quoted(volume.path) + R"(,"type":"bind","source":)" +
+           quoted(paths.volumes + std::to_string(i)) + R"(,"options":["bind","nosuid","nodev",)" +
+           (volume.read_only ? R"("ro"]})" : R"("rw"]})");
+  }
+  return out;
+}
+
 // The agent's directory is mounted, not the file: templates hold an empty /.glovebox, and runsc
 // makes no mount points in erofs. Its "ro" keeps honest programs from writing only:
 // open("/proc/1/exe", O_TRUNC) gets through to the host (20240729), so the source itself must be a
@@ -65,7 +76,8 @@ std::string mounts_section(const StartSpec& spec, const BundlePaths& paths) {
          quoted(paths.tmp) +
          R"(,"options":["bind","rw"]},)"
          R"({"destination":"/.glovebox","type":"bind","source":)" +
-         quoted(paths.agent_directory) + R"(,"options":["bind","ro"]}])";
+         quoted(paths.agent_directory) + R"(,"options":["bind","ro"]})" +
+         volume_mounts(spec, paths) + "]";
 }
 
 }  // namespace

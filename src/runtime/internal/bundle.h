@@ -12,6 +12,7 @@ struct BundlePaths {
   std::string rootfs;           // the template
   std::string tmp;              // an empty directory for /tmp
   std::string agent_directory;  // holds nothing but the file "agent"; on a read-only file system
+  std::string volumes;          // with a volume's number behind it
 };
 
 // config.json of an OCI bundle that runs the agent as PID 1.

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "runtime/internal/launch.h"
 #include "runtime/internal/linux_runtime.h"
+#include "runtime/internal/volumes.h"
 #include "sys/files.h"
 #include "sys/mounts.h"
 #include "sys/seccomp.h"
@@ -111,6 +112,7 @@ Result<void> ContainerRuntime::spawn(Launch& launch, ContainerPlan* plan) const 
   GB_TRY(auto child, sys::spawn_sharing_memory(namespaces, container_child, plan));
   if (plan->error != 0) {
     ::waitpid(child.pid, nullptr, 0);
+    if (plan->step == LaunchStep::kVolumes) return volume_error(plan->error, launch.spec);
     return fail_errno(std::string("container: ") + step_name(plan->step), plan->error);
   }
   auto process = sys::identify(child.pid);
@@ -133,6 +135,8 @@ Result<void> ContainerRuntime::launch(Launch& launch) {
   GB_TRY(auto rootfs, storage().rootfs_copy(launch.spec.rootfs));
   GB_TRYV(sys::map_owners(rootfs, user_namespace));
   launch.timer.done("rootfs");
+  GB_TRY(const auto volumes, VolumeMounts::make(launch.spec));
+  GB_TRYV(volumes.map_owners(user_namespace));
   const auto& filter = sys::sandbox_filter();
   if (!filter) return fail(filter.error());
   GB_TRY(plan.agent_fd, agent());
@@ -142,6 +146,7 @@ Result<void> ContainerRuntime::launch(Launch& launch) {
   plan.cgroup_count = launch.cgroup_fds.size();
   plan.stage = storage().stage().c_str();
   plan.rootfs_fd = rootfs.get();
+  volumes.point_to(&plan);
   plan.disk_fd = disk.get();
   plan.user_namespace_fd = user_namespace.get();
   plan.stdin_fd = launch.to_agent.inner.get();

@@ -77,10 +77,20 @@ bool act_as_sandbox_root(uint32_t base) {
 bool mount_root(ContainerPlan& plan) {
   if (!internal::stage_mounts(plan)) return false;
   plan.enter(LaunchStep::kOverlay);
-  if (!act_as_sandbox_root(plan.base_id)) return false;
-  // Relative names: the mount table inside shows them, and no path of the host.
-  return raw::mount("overlay", "m", "overlay", raw::kNoSuid | raw::kNoDev,
-                    "lowerdir=l,upperdir=d/u,workdir=d/w");
+  return act_as_sandbox_root(plan.base_id) && internal::mount_overlay(plan);
+}
+
+bool attach_volumes(ContainerPlan& plan) {
+  if (plan.volume_count > 0) plan.enter(LaunchStep::kVolumes);
+  for (size_t i = 0; i < plan.volume_count; ++i) {
+    const int point = internal::open_mount_point("m", plan.volumes[i]);
+    if (point < 0) return false;
+    if (raw::call(SYS_move_mount, plan.volumes[i].mount_fd, "", point, "",
+                  MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0)
+      return false;
+    raw::call(SYS_close, point);
+  }
+  return true;
 }
 
 // Through the host's /proc, which shows the network namespace of the reader.
@@ -232,7 +242,7 @@ bool build(ContainerPlan& plan) {
                                              // /proc/self/cgroup shows
   if (raw::call(SYS_unshare, CLONE_NEWCGROUP) != 0) return false;
   raw::call(SYS_umask, 0);
-  return mount_root(plan) && set_up_network(plan) && pivot(plan) && make_dev(plan) &&
+  return mount_root(plan) && attach_volumes(plan) && set_up_network(plan) && pivot(plan) && make_dev(plan) &&
          make_sys(plan) && make_proc(plan) && mask_proc(plan) && become_sandbox_root(plan) &&
          set_limits(plan) && drop_capabilities(plan) && run_agent(plan);
 }

@@ -17,6 +17,7 @@
 #include "runtime/internal/launch.h"
 #include "runtime/internal/linux_runtime.h"
 #include "runtime/internal/orphans.h"
+#include "runtime/internal/volumes.h"
 #include "sys/files.h"
 
 namespace glovebox::runtime {
@@ -115,7 +116,9 @@ Result<Rootfs> GvisorRuntime::agent_image() {
 }
 
 Result<void> GvisorRuntime::write_bundle(const StartSpec& spec) const {
-  BundlePaths paths{storage().stage() + "/l", storage().stage() + "/t", storage().stage() + "/a"};
+  const std::string& stage = storage().stage();
+  const bool has_volumes = !spec.volumes.empty();
+  BundlePaths paths{stage + (has_volumes ? "/m" : "/l"), stage + (has_volumes ? "/d/t" : "/t"), stage + "/a", stage + "/v"};
   GB_TRYV(sys::make_directory(spec.directory + "/bundle", 0700));
   return sys::put_file(spec.directory + "/bundle/config.json", bundle_config(spec, paths), 0600);
 }
@@ -126,7 +129,9 @@ std::vector<std::string> GvisorRuntime::command(const StartSpec& spec) const {
           spec.netns_fd < 0 ? "--network=none" : "--network=sandbox",
           "--ignore-cgroups",
           "--platform=systrap",
-          "--overlay2=all:dir=" + storage().stage() + "/d",
+          // What is written to a volume goes to the volume, and nobody else writes there meanwhile.
+          std::string(spec.volumes.empty() ? "--overlay2=all" : "--overlay2=root") + ":dir=" + storage().stage() + "/d",
+          std::string("--file-access-mounts=") + (spec.volumes.empty() ? "shared" : "exclusive"),
           "run",
           "-detach",
           "-bundle=" + spec.directory + "/bundle",
@@ -169,6 +174,7 @@ Result<void> GvisorRuntime::run_engine(Launch& launch, EnginePlan* plan) {
   GB_TRY(auto child, sys::spawn_sharing_memory(CLONE_NEWNS, engine_child, plan));
   if (plan->error != 0) {
     ::waitpid(child.pid, nullptr, 0);
+    if (plan->step == LaunchStep::kVolumes) return volume_error(plan->error, launch.spec);
     return fail_errno(std::string("runsc: ") + step_name(plan->step), plan->error);
   }
   launch.timer.done(*plan);
@@ -198,6 +204,7 @@ Result<void> GvisorRuntime::launch(Launch& launch) {
   GB_TRYV(write_bundle(spec));
   GB_TRY(auto disk, private_disk(launch));
   GB_TRY(auto rootfs, storage().rootfs_copy(spec.rootfs));
+  GB_TRY(const auto volumes, VolumeMounts::make(spec));
   GB_TRY(auto image, agent_image());
   GB_TRY(auto agent, storage().rootfs_copy(image));
   GB_TRY(auto error_log,
@@ -216,6 +223,7 @@ Result<void> GvisorRuntime::launch(Launch& launch) {
   plan.cgroup_count = launch.cgroup_fds.size();
   plan.stage = storage().stage().c_str();
   plan.rootfs_fd = rootfs.get();
+  volumes.point_to(&plan);
   plan.disk_fd = disk.get();
   plan.agent_mount_fd = agent.get();
   plan.stdin_fd = launch.to_agent.inner.get();

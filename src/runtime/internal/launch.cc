@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/internal/launch.h"
 
+#include <iterator>
+
 #include "runtime/internal/raw.h"
+#include "runtime/internal/volumes.h"
 
 namespace glovebox::runtime {
 
 const char* step_name(LaunchStep step) {
   static constexpr const char* kNames[] = {
       "none",        "enter cgroup",    "cgroup namespace", "stage tmpfs", "attach rootfs",
-      "attach disk", "overlay",         "network",          "hostname",    "pivot_root",
+      "attach disk", "overlay", "volumes", "network",          "hostname",    "pivot_root",
       "make /dev",   "make /sys",       "mount /proc",      "mask /proc",  "user namespace",
       "set ids",     "resource limits", "capabilities",     "descriptors", "seccomp",
       "exec"};
@@ -34,7 +37,7 @@ bool enter_network(LaunchCommon& plan) {
 bool stage_mounts(LaunchCommon& plan) {
   plan.enter(LaunchStep::kStage);
   if (!raw::mount("glovebox", plan.stage, "tmpfs", raw::kNoSuid | raw::kNoDev,
-                  "size=64k,nr_inodes=16,mode=755"))
+                  "size=64k,nr_inodes=32,mode=755"))
     return false;
   if (raw::call(SYS_chdir, plan.stage) != 0) return false;
   if (!raw::make_dir("l", 0755) || !raw::make_dir("d", 0755) || !raw::make_dir("m", 0755) ||
@@ -45,6 +48,26 @@ bool stage_mounts(LaunchCommon& plan) {
   if (!raw::attach(plan.rootfs_fd, "l")) return false;
   plan.enter(LaunchStep::kAttachDisk);
   return raw::attach(plan.disk_fd, "d");
+}
+
+bool mount_overlay(LaunchCommon& plan) {
+  plan.enter(LaunchStep::kOverlay);
+  return raw::mount("overlay", "m", "overlay", raw::kNoSuid | raw::kNoDev,
+                    "lowerdir=l,upperdir=d/u,workdir=d/w");
+}
+
+int open_mount_point(const char* root, const VolumePlan& volume) {
+  constexpr int kFlags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  auto at = static_cast<int>(raw::call(SYS_openat, AT_FDCWD, root, kFlags, 0));
+  for (size_t i = 0; i < volume.part_count && at >= 0; ++i) {
+    const bool is_there = raw::call(SYS_mkdirat, at, volume.parts[i], 0755) == 0 || errno == EEXIST;
+    const int next = is_there ? static_cast<int>(raw::call(SYS_openat, at, volume.parts[i], kFlags, 0)) : -1;
+    const int error = errno;
+    raw::call(SYS_close, at);
+    errno = error;
+    at = next;
+  }
+  return at;
 }
 
 bool arrange_descriptors(LaunchCommon& plan, int error_fd, int kept) {
@@ -59,10 +82,32 @@ bool arrange_descriptors(LaunchCommon& plan, int error_fd, int kept) {
 
 }  // namespace internal
 
+namespace {
+
+// The engine makes no mount points in a read-only image, so it gets an overlay to make them in; what the guest writes goes to the
+// engine's own overlay above it, but for volumes, and /tmp, which is therefore on the disk.
+bool stage_volumes(EnginePlan& plan) {
+  static constexpr const char* kPlaces[] = {"v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7"};
+  static_assert(std::size(kPlaces) == kMaxVolumes);
+  if (plan.volume_count == 0) return true;
+  if (!internal::mount_overlay(plan)) return false;
+  if (!raw::make_dir("d/t", 01777) || raw::call(SYS_fchmodat, AT_FDCWD, "d/t", 01777) != 0) return false;
+  plan.enter(LaunchStep::kVolumes);
+  for (size_t i = 0; i < plan.volume_count; ++i) {
+    const int point = internal::open_mount_point("m", plan.volumes[i]);
+    if (point < 0) return false;
+    raw::call(SYS_close, point);
+    if (!raw::make_dir(kPlaces[i], 0755) || !raw::attach(plan.volumes[i].mount_fd, kPlaces[i])) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 int engine_child(void* argument) {
   auto& plan = *static_cast<EnginePlan*>(argument);
   auto run = [&] {
-    if (!internal::enter_cgroup(plan) || !internal::stage_mounts(plan)) return false;
+    if (!internal::enter_cgroup(plan) || !internal::stage_mounts(plan) || !stage_volumes(plan)) return false;
     if (!raw::make_dir("a", 0755) || !raw::attach(plan.agent_mount_fd, "a")) return false;
     plan.enter(LaunchStep::kProc);  // the engine takes the guest's memory size from here
     if (!raw::write_text("meminfo", plan.meminfo, 0444) || !raw::bind("meminfo", "/proc/meminfo"))

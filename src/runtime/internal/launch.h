@@ -21,6 +21,7 @@ enum class LaunchStep : int {
   kAttachRootfs,
   kAttachDisk,
   kOverlay,
+  kVolumes,
   kNetwork,
   kHostname,
   kPivot,
@@ -39,6 +40,13 @@ enum class LaunchStep : int {
 };
 const char* step_name(LaunchStep step);
 
+// A volume, and where in the sandbox it goes.
+struct VolumePlan {
+  int mount_fd = -1;                    // detached
+  const char* const* parts = nullptr;  // of its path
+  size_t part_count = 0;
+};
+
 struct LaunchCommon {
   const int* cgroup_fds = nullptr;
   size_t cgroup_count = 0;
@@ -49,6 +57,8 @@ struct LaunchCommon {
   int stdout_fd = -1;
   int netns_fd = -1;  // negative: none to be entered
   uint64_t open_files = 0;
+  const VolumePlan* volumes = nullptr;
+  size_t volume_count = 0;
 
   LaunchStep step = LaunchStep::kNone;  // out: where it failed
   int error = 0;                        // out: errno
@@ -76,6 +86,10 @@ bool enter_network(LaunchCommon& plan);
 // A small tmpfs over the stage with the root file system at "l" the disk at "d" and an empty "t"
 // for anybody's files; it becomes the working directory.
 bool stage_mounts(LaunchCommon& plan);
+// The overlay of "l" and the disk, at "m". Relative names: the mount table inside shows them, and no path of the host.
+bool mount_overlay(LaunchCommon& plan);
+// The directory of a volume below the one at `root`, made where it is missing. No link is followed, so it cannot lie elsewhere.
+int open_mount_point(const char* root, const VolumePlan& volume);
 // 0, 1, 2 and, unless negative, `kept` as 3 (closed by exec); nothing else stays open.
 bool arrange_descriptors(LaunchCommon& plan, int error_fd, int kept);
 }  // namespace internal

@@ -173,7 +173,7 @@ Result<Started> LinuxRuntime::start(const StartSpec& spec, const Record& planned
     log::error("runtime.undo_failed", {{"sandbox", spec.id}, {"error", undone.error().message}});
   Error error = std::move(started).error();
   if (error.code != Code::kCapacity && error.code != Code::kTimeout &&
-      error.code != Code::kRuntimeUnavailable) {
+      error.code != Code::kRuntimeUnavailable && error.code != Code::kInvalidPath) {
     error.details["cause"] = std::string(info(error.code).name);
     error.code = Code::kStartFailed;
   }
