@@ -15,6 +15,8 @@ constexpr size_t kMaxBody = 64 << 10;
 
 bj::value text_or_null(const std::string& text) { return text.empty() ? bj::value(nullptr) : bj::value(text); }
 
+}  // namespace
+
 bj::object view_object(const Gateway::View& v) {
   bj::value token = nullptr, link = nullptr;
   const std::string& best = !v.urls.domain.empty() ? v.urls.domain : !v.urls.localhost.empty() ? v.urls.localhost : v.urls.path;
@@ -31,6 +33,8 @@ bj::object view_object(const Gateway::View& v) {
           {"link", std::move(link)},
           {"expires_at", v.expires_at ? bj::value(iso_time(*v.expires_at)) : bj::value(nullptr)}};
 }
+
+namespace {
 
 Result<uint16_t> port_of(const Call& call) {
   const auto port = parse_port(call.param("port"));

@@ -479,6 +479,10 @@ void CommandLine::add_host_commands() {
   on_run(doctor, [this](const Settings& s) {
     return parsed_.attacks ? actions_.attack(s, parsed_.attack) : actions_.doctor(s, parsed_.runsc);
   });
+  on_run(command(app_, "mcp",
+                 "Serve the Model Context Protocol on standard input and output, for clients that "
+                 "start their servers themselves"),
+         [this](const Settings& s) { return actions_.mcp(s); });
   on_run(command(app_, "version", "Versions of this program and the daemon"),
          [this](const Settings& s) { return actions_.version(s); });
 }
@@ -579,7 +583,8 @@ Actions real_actions(std::function<int(const Settings&, const UpOptions&)> up) {
           command_key_remove,
           command_doctor,
           command_version,
-          command_attack};
+          command_attack,
+          command_mcp};
 }
 
 int run_command_line(const std::vector<std::string>& arguments, const Environment& environment,

@@ -52,6 +52,7 @@ struct Actions {
   std::function<int(const Settings&, const std::string& runsc)> doctor;
   std::function<int(const Settings&)> version;
   std::function<int(const Settings&, const AttackOptions&)> attack;
+  std::function<int(const Settings&)> mcp;
 };
 // The real ones; `up` is the caller's.
 Actions real_actions(std::function<int(const Settings&, const UpOptions&)> up);

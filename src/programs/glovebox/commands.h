@@ -61,6 +61,7 @@ int command_key_remove(const Settings& settings, const std::string& id);
 
 int command_attack(const Settings& settings, const AttackOptions& options);
 int command_doctor(const Settings& settings, const std::string& runsc);
+int command_mcp(const Settings& settings);
 int command_version(const Settings& settings);
 
 // Shared by them

@@ -158,6 +158,14 @@ void add_preview(std::map<std::string, Setter>* keys, api::preview::Settings* p)
   (*keys)["preview.path_same_origin"] = boolean(&p->path_same_origin);
 }
 
+void add_mcp(std::map<std::string, Setter>* keys, api::mcp::Settings* m) {
+  constexpr int64_t kDayMs = 24LL * 3600 * 1000;
+  (*keys)["mcp.session_timeout_ms"] = integer(1000, 30 * kDayMs, [m](int64_t v) { m->session_timeout = std::chrono::milliseconds(v); });
+  (*keys)["mcp.max_sessions"] = integer(1, 100'000, [m](int64_t v) { m->max_sessions = static_cast<size_t>(v); });
+  const auto is_name = [](const std::string& name) { return !name.empty() && name.size() <= 200; };
+  (*keys)["mcp.template"] = text(&m->template_name, is_name, "the name of a template");
+}
+
 // An option that would have no effect is a mistake.
 Result<void> check(const std::string& path, const api::preview::Settings& p) {
   const auto wrong = [&](const std::string& what) { return fail(Code::kInvalidArgument, path + ": " + what, {{"field", "preview"}}); };
@@ -276,13 +284,14 @@ Result<void> apply(const std::string& path, const std::string& prefix, const tom
 }  // namespace
 
 Result<void> read_config_file(const std::string& path, sandbox::Config* config, api::preview::Settings* preview,
-                              network::Config* network) {
+                              network::Config* network, api::mcp::Settings* mcp) {
   const toml::parse_result parsed = toml::parse_file(path);
   if (!parsed) {
     return fail(Code::kInvalidArgument, place(path, parsed.error().source()) + ": " + std::string(parsed.error().description()));
   }
   auto keys = known_keys(config);
   add_preview(&keys, preview);
+  add_mcp(&keys, mcp);
   boost::json::object limits;
   add_network(&keys, config, network, &limits);
   GB_TRYV(apply(path, "", parsed.table(), keys));

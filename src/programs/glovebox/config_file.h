@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "api/mcp/settings.h"
 #include "api/preview/settings.h"
 #include "base/result.h"
 #include "network/network.h"
@@ -10,8 +11,9 @@
 
 namespace glovebox {
 
-// Reads the operator's TOML file over `config`, `preview` and `network`. Unknown keys, wrong types and values out of range are
+// Reads the operator's TOML file over the other arguments. Unknown keys, wrong types and values out of range are
 // kInvalidArgument with file, line and column. docs/reference/config.md lists the keys.
-Result<void> read_config_file(const std::string& path, sandbox::Config* config, api::preview::Settings* preview, network::Config* network);
+Result<void> read_config_file(const std::string& path, sandbox::Config* config, api::preview::Settings* preview, network::Config* network,
+                              api::mcp::Settings* mcp);
 
 }  // namespace glovebox

@@ -28,7 +28,8 @@ class ConfigFile : public testing::Test {
     config_ = {};
     network_ = {};
     api::preview::Settings preview;
-    return read_config_file(path_.string(), &config_, &preview, &network_);
+    mcp_ = {};
+    return read_config_file(path_.string(), &config_, &preview, &network_, &mcp_);
   }
   // What is said about a file, without its path.
   std::string refusal(const std::string& text) {
@@ -42,6 +43,7 @@ class ConfigFile : public testing::Test {
   const std::filesystem::path path_;
   sandbox::Config config_;
   network::Config network_;
+  api::mcp::Settings mcp_;
 };
 
 TEST_F(ConfigFile, WithoutWordsAboutTheNetworkTheDefaultsHold) {
@@ -53,6 +55,14 @@ TEST_F(ConfigFile, WithoutWordsAboutTheNetworkTheDefaultsHold) {
   EXPECT_EQ(config_.default_network, nullptr);
   EXPECT_EQ(network_.cache_bytes, 4ull << 30);
   EXPECT_EQ(network_.ready_links, 4u);
+}
+
+TEST_F(ConfigFile, ReadsTheMcpSection) {
+  ASSERT_TRUE(read("[mcp]\nsession_timeout_ms = 60000\nmax_sessions = 3\ntemplate = \"interpreter\"\n"));
+  EXPECT_EQ(mcp_.session_timeout, std::chrono::minutes(1));
+  EXPECT_EQ(mcp_.max_sessions, 3u);
+  EXPECT_EQ(mcp_.template_name, "interpreter");
+  EXPECT_THAT(refusal("[mcp]\nsession_timeout_ms = 5\n"), HasSubstr("mcp.session_timeout_ms"));
 }
 
 TEST_F(ConfigFile, ReadsTheWholeNetwork) {

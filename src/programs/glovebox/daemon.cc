@@ -16,6 +16,7 @@
 
 #include "api/e2b/e2b.h"
 #include "api/lizard/lizard.h"
+#include "api/mcp/mcp.h"
 #include "api/preview/ports.h"
 #include "api/v1/v1.h"
 #include "base/log.h"
@@ -65,7 +66,7 @@ Result<void> make_directories(const std::string& data_dir) {
 }
 
 Result<sandbox::Config> read_config(const DaemonOptions& options, const std::string& data_dir, api::preview::Settings* preview,
-                                    network::Config* network) {
+                                    network::Config* network, api::mcp::Settings* mcp) {
   sandbox::Config config;
   config.data_dir = data_dir;
   // More CPUs than the host has cannot be given.
@@ -73,7 +74,7 @@ Result<sandbox::Config> read_config(const DaemonOptions& options, const std::str
   config.default_limits.cpus = std::min(config.default_limits.cpus, config.max_limits.cpus);
   const std::string standard = data_dir + "/config.toml";
   const std::string path = !options.config_file.empty() ? options.config_file : std::filesystem::exists(standard) ? standard : "";
-  if (!path.empty()) GB_TRYV(read_config_file(path, &config, preview, network));
+  if (!path.empty()) GB_TRYV(read_config_file(path, &config, preview, network, mcp));
   if (!options.default_runtime.empty() && options.default_runtime != "auto") {
     config.default_runtime = runtime::tier_from_name(options.default_runtime);
     if (!config.default_runtime) return fail(Code::kInvalidArgument, "--default-runtime: no tier is named " + options.default_runtime);
@@ -138,6 +139,7 @@ class Daemon {
   sandbox::Config config_;
   api::preview::Settings preview_settings_;
   network::Config network_config_;
+  api::mcp::Settings mcp_settings_;
   UniqueFd lock_, signals_;
   std::unique_ptr<store::Store> store_;
   std::unique_ptr<tenant::Keys> keys_;
@@ -152,6 +154,7 @@ class Daemon {
   http::Router router_;
   std::unique_ptr<api::preview::Gateway> previews_;
   std::unique_ptr<api::e2b::Dialect> e2b_;
+  std::unique_ptr<api::mcp::Server> mcp_;
   std::unique_ptr<http::Server> server_, preview_server_;
   bool stopping_ = false;
 };
@@ -161,7 +164,7 @@ Result<void> Daemon::start() {
   const std::string data_dir = std::filesystem::absolute(options_.data_dir, ec).lexically_normal().string();
   GB_TRYV(make_directories(data_dir));
   GB_TRY(lock_, lock_data_dir(data_dir));
-  GB_TRY(config_, read_config(options_, data_dir, &preview_settings_, &network_config_));
+  GB_TRY(config_, read_config(options_, data_dir, &preview_settings_, &network_config_, &mcp_settings_));
   sigset_t wanted;
   ::sigemptyset(&wanted);
   for (const int signal : {SIGTERM, SIGINT}) ::sigaddset(&wanted, signal);
@@ -230,6 +233,9 @@ Result<void> Daemon::listen() {
   GB_TRY(auto e2b_tokens, api::preview::Tokens::load(config_.data_dir + "/e2b.key"));
   e2b_ = std::make_unique<api::e2b::Dialect>(api::e2b::Parts{*manager_, manager_->snapshots(), *keys_, *previews_, *pool_, std::move(e2b_tokens)});
   e2b_->add_control_routes(router_);
+  mcp_ = std::make_unique<api::mcp::Server>(
+      api::mcp::Parts{*manager_, *keys_, previews_.get(), loop_.get_executor(), GLOVEBOX_VERSION, mcp_settings_});
+  mcp_->add_routes(router_);
   http::ServerConfig server;
   server.listen = options_.listen;
   auto handler = [this](http::Exchange& exchange) -> Awaitable<void> {
