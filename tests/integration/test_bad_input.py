@@ -127,6 +127,8 @@ def test_calls_on_an_execution(sandbox):
     for query in ("cursor=-1", "cursor=x", "format=xml", "stream=stdin", "wait_ms=-1", "wait_ms=99999999999", "surprise=1",
                   "format=raw&follow=maybe"):
         sandbox.api.refused("GET", f"{running.path}/output?{query}", 400, "invalid_argument")
+    for form in ("sse", "json"):
+        sandbox.api.refused("GET", f"{running.path}/output?format={form}", 400, "invalid_argument", headers={"Last-Event-ID": "x"})
     for query in ("timeout_ms=-1", "timeout_ms=3600001", "timeout_ms=1s"):
         sandbox.api.refused("GET", f"{running.path}/wait?{query}", 400, "invalid_argument")
     assert running.refresh()["state"] == "running"
@@ -148,7 +150,7 @@ def test_file_calls(sandbox):
         ("POST", "/files/mkdir", {}, 400), ("POST", "/files/mkdir", {"path": ""}, 400),
         ("POST", "/files/mkdir", {"path": "a\0b"}, 400), ("POST", "/files/mkdir", {"path": "/tmp/a", "mode": 755}, 400),
         ("POST", "/files/mkdir", {"path": "/tmp/a", "path_b64": "YQ=="}, 400), ("POST", "/files/move", {"from": "/a"}, 400),
-        ("POST", "/files/mkdir", {"path_b64": "%"}, 400), ("GET", "/archive", None, 400),
+        ("POST", "/files/mkdir", {"path_b64": "%"}, 400), ("GET", "/archive", None, 400), ("PUT", "/archive?path=/tmp/x", b"", 400),
     ]
     for method, path, body, status in table:
         options = {} if body is None else {"content": body} if isinstance(body, bytes) else {"json": body}

@@ -235,10 +235,10 @@ Result<OutputQuery> read_output_query(const http::Request& request) {
   GB_TRY(const int64_t wait_ms, query_int(request, "wait_ms", 0, 3'600'000, 0));
   q.wait = Millis(wait_ms);
   GB_TRY(q.follow, query_bool(request, "follow", false));
-  if (const auto last = request.header("Last-Event-ID"); last && q.format == "sse") {
+  if (const auto last = request.header("Last-Event-ID")) {
     const auto number = parse_int(*last);
     if (!number || *number < 0) return fail(Code::kInvalidArgument, "Last-Event-ID: must be a cursor", {{"field", "Last-Event-ID"}});
-    q.cursor = static_cast<uint64_t>(*number);
+    if (q.format == "sse") q.cursor = static_cast<uint64_t>(*number);
   }
   return q;
 }
