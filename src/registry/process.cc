@@ -12,6 +12,7 @@
 #include <csignal>
 
 #include "base/log.h"
+#include "base/sanitizers.h"
 #include "http/json.h"
 #include "http/server.h"
 #include "registry/control.h"
@@ -49,7 +50,7 @@ Result<void> own_cache(const RegistryOptions& options) {
 Result<void> drop_privileges(const RegistryOptions& options) {
   GB_TRYV(limit(RLIMIT_CORE, 0));
   GB_TRYV(limit(RLIMIT_NOFILE, kMaxFiles));
-  GB_TRYV(limit(RLIMIT_DATA, kMaxDataBytes));
+  if (!kIsSanitized) GB_TRYV(limit(RLIMIT_DATA, kMaxDataBytes));
   if (::geteuid() == 0) {
     if (options.uid == 0 || options.gid == 0) return fail(Code::kInvalidArgument, "the registry proxy needs a user other than root to run as");
     if (::setgroups(0, nullptr) != 0) return fail_errno("setgroups");

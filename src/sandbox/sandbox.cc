@@ -145,8 +145,8 @@ void Sandbox::take_network_usage(const network::Usage& usage) {
   if (!is_live() || end_wanted_) return;
   document_.info.network_in = usage.bytes_in;
   document_.info.network_out = usage.bytes_out;
-  if (Clock::now() - usage_saved_ < kUsageSaved || info().state != State::kReady) return;
-  usage_saved_ = Clock::now();
+  if (Clock::now() < next_usage_save_ || info().state != State::kReady) return;
+  next_usage_save_ = Clock::now() + kUsageSaved;
   const auto task = [](std::shared_ptr<Sandbox> self) -> Awaitable<void> {
     if (!co_await self->wait_settled()) co_return;
     auto saved = co_await self->save(self->document_);

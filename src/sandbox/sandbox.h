@@ -139,7 +139,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   UniqueFd death_fd_;
   std::shared_ptr<Networking> networking_;
   bool noting_denials_ = false;
-  Clock::time_point usage_saved_ = Clock::time_point::min();
+  Clock::time_point next_usage_save_ = Clock::time_point::min();
   std::map<std::string, std::shared_ptr<RunningExecution>> executions_;
   std::vector<std::string> execution_order_;  // oldest first
   Notifier changed_;

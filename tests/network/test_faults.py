@@ -283,6 +283,23 @@ def test_e12_the_daemon_dies_and_comes_back(patient, boxes, lab):
         assert good_between(result[0], 0, dead_from), result[0]
 
 
+def test_byte_counts_outlive_the_daemon(patient, boxes, lab):
+    """Limits on bytes hold over restarts."""
+    before = {}
+    for box in boxes:
+        box.set_policy(ALLOWED_ONLY)
+        assert box.one(**GOOD).get("handshake")
+    time.sleep(5)  # counted each second, recorded every three
+    for box in boxes:
+        before[box.id] = box.network()["usage"]["bytes_in"]
+        assert before[box.id] > 0
+    patient.daemon.process.send_signal(signal.SIGKILL)
+    patient.daemon.process.wait()
+    patient.daemon.start()
+    for old in boxes:
+        assert again(patient, lab, old).network()["usage"]["bytes_in"] >= before[old.id]
+
+
 def again(patient, lab, old):
     box = Networked(patient.daemon.admin, patient.daemon.admin.call("GET", old.path))
     box.lab, box.tier, box._namespace = lab, old.tier, None

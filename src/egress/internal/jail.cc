@@ -16,15 +16,10 @@
 #include <csignal>
 #include <memory>
 
+#include "base/sanitizers.h"
+
 namespace glovebox::egress {
 namespace {
-
-// Sanitizers make system calls and threads of their own.
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr bool kIsSanitized = true;
-#else
-constexpr bool kIsSanitized = false;
-#endif
 
 // clang-format off: a table, in groups
 [[maybe_unused]] constexpr const char* kCalls[] = {
