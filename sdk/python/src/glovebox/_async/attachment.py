@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, List, Optional, Union
+
+from .. import _routes as routes
+from .. import _ws
+from .._decode import decode
+from .._io_async import Lock, Stream
+from .._results import ExecResult, OutputChunk, TextDecoders
+from ..errors import ApiError, ConnectionLostError, ConnectionTimeoutError, ProtocolError
+from ..types import ExecutionInfo, Signal
+from .transport import AsyncTransport, back_off, is_refused_for_now
+
+if TYPE_CHECKING:
+    from .execution import AsyncExecution
+
+SILENCE_SECONDS = 30.0  # then a ping; twice that without a word means that nobody is there
+
+
+class AsyncWebSocket:
+    def __init__(self, stream: Stream, rest: bytes) -> None:
+        self._stream = stream
+        self._parser = _ws.FrameParser()
+        self._messages: List[_ws.Message] = self._parser.feed(rest)
+        self._write_lock = Lock()
+        self._heard_at = time.monotonic()
+
+    @staticmethod
+    async def open(transport: AsyncTransport, sandbox_id: str, execution_id: str, cursor: int) -> AsyncWebSocket:
+        key = _ws.new_key()
+        stream, head, rest = await transport.upgrade(
+            routes.ATTACH_EXECUTION, {"id": sandbox_id, "eid": execution_id}, {"cursor": cursor},
+            {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": key})
+        if head.headers.get("sec-websocket-accept") != _ws.accept_of(key):
+            stream.close()
+            raise ProtocolError("the server did not accept the WebSocket")
+        return AsyncWebSocket(stream, rest)
+
+    async def receive(self) -> Optional[_ws.Message]:
+        """None when the server has closed properly."""
+        while not self._messages:
+            for reply in self._parser.replies:
+                await self._write(reply)
+            self._parser.replies.clear()
+            if self._parser.is_closed:
+                self._stream.close()
+                if self._parser.error:
+                    raise self._parser.error
+                return None
+            await self._read()
+        return self._messages.pop(0)
+
+    async def _read(self) -> None:
+        try:
+            data = await self._stream.read(SILENCE_SECONDS)
+        except ConnectionTimeoutError:
+            if time.monotonic() - self._heard_at > 2 * SILENCE_SECONDS - 1:
+                raise
+            await self._write(_ws.frame(_ws.PING, b""))
+            return
+        if not data:
+            raise ConnectionLostError("the connection broke", sent=True)
+        self._heard_at = time.monotonic()
+        self._messages += self._parser.feed(data)
+
+    async def send(self, message: Union[str, bytes]) -> None:
+        if isinstance(message, str):
+            await self._write(_ws.frame(_ws.TEXT, message.encode()))
+        else:
+            await self._write(_ws.frame(_ws.BINARY, message))
+
+    async def _write(self, data: bytes) -> None:
+        async with self._write_lock:
+            await self._stream.write(data, None)
+
+    async def close(self) -> None:
+        try:
+            await self._write(_ws.frame(_ws.CLOSE, b"\x03\xe8"))
+        except ConnectionLostError:
+            pass
+        self._stream.close()
+
+
+class AsyncAttachment:
+    """An attached execution: iterate for its output, write to its standard input.
+
+    Leaving it does not touch the execution. When the connection breaks, the output goes on from where it was; a write that was on
+    its way then fails, and nobody can tell how much of it arrived.
+    """
+
+    def __init__(self, transport: AsyncTransport, execution: AsyncExecution, socket: AsyncWebSocket, cursor: int) -> None:
+        self.execution = execution
+        self.on_error: Optional[Callable[[Dict[str, Any]], None]] = None  # for inputs that the server refused
+        self._transport = transport
+        self._socket = socket
+        self._cursor = cursor
+        self._is_closed = False
+
+    @staticmethod
+    async def open(transport: AsyncTransport, execution: AsyncExecution, cursor: int) -> AsyncAttachment:
+        socket = await AsyncWebSocket.open(transport, execution.info.sandbox_id, execution.id, cursor)
+        return AsyncAttachment(transport, execution, socket, cursor)
+
+    async def __aiter__(self) -> AsyncIterator[OutputChunk]:
+        decoders = TextDecoders()
+        while True:
+            message = await self._receive()
+            if message is None:
+                return
+            if isinstance(message, str):
+                if self._told(message):
+                    await self.close()
+                    return
+            elif len(message) > 1:
+                self._cursor += len(message) - 1
+                yield decoders.chunk("stdout" if message[0] == 1 else "stderr", message[1:], self._cursor)
+
+    async def _receive(self) -> Optional[_ws.Message]:
+        """The next message, over a new connection if need be; None when this side has closed."""
+        lost_at: Optional[float] = None
+        attempt = 0
+        while True:
+            try:
+                if lost_at is not None:
+                    self._socket = await AsyncWebSocket.open(self._transport, self.execution.info.sandbox_id, self.execution.id, self._cursor)
+                message = await self._socket.receive()
+                if message is None and not self._is_closed:
+                    raise ConnectionLostError("the server closed the attachment before the execution's end", sent=True)
+                return message
+            except (ConnectionLostError, ApiError) as error:
+                if self._is_closed:
+                    return None
+                if isinstance(error, ApiError) and not is_refused_for_now(error):
+                    raise
+                lost_at = lost_at or time.monotonic()
+                if time.monotonic() - lost_at > self._transport.options.reattach_ms / 1000:
+                    raise
+                await back_off(attempt)
+                attempt += 1
+
+    def _told(self, text: str) -> bool:
+        """True at the end."""
+        message = json.loads(text)
+        if "execution" in message:
+            self.execution.info = decode(ExecutionInfo, message["execution"])
+        if message["type"] == "cursor":
+            self._cursor = int(message["cursor"])
+        if message["type"] == "error" and self.on_error:
+            self.on_error(message["error"])
+        return bool(message["type"] == "exit")
+
+    async def result(self) -> ExecResult:
+        """Reads to the end."""
+        parts: Dict[str, List[bytes]] = {"stdout": [], "stderr": []}
+        async for chunk in self:
+            parts[chunk.stream].append(chunk.data)
+        return ExecResult(self.execution.info, b"".join(parts["stdout"]), b"".join(parts["stderr"]))
+
+    async def write(self, data: Union[str, bytes]) -> None:
+        content = data.encode() if isinstance(data, str) else data
+        for begin in range(0, len(content), 1 << 16):
+            await self._socket.send(b"\0" + content[begin : begin + (1 << 16)])
+
+    async def close_stdin(self) -> None:
+        await self._socket.send(b"\0")
+
+    async def resize(self, cols: int, rows: int) -> None:
+        await self._socket.send(json.dumps({"type": "resize", "cols": cols, "rows": rows}))
+
+    async def signal(self, signal: Signal) -> None:
+        """To the command and every process it started."""
+        await self._socket.send(json.dumps({"type": "signal", "signal": signal}))
+
+    async def close(self) -> None:
+        self._is_closed = True
+        await self._socket.close()
+
+    async def __aenter__(self) -> AsyncAttachment:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import * as sdk from "../../../sdk/typescript/dist/esm/index.js";
+import { client, eventually, onEachTier, url } from "./world.mjs";
+
+const { CommandFailedError, Glovebox, Sandbox } = sdk;
+
+onEachTier("sandboxes", ({ test, sandbox, tier }) => {
+  test("disposing ends it", async () => {
+    const box = await Sandbox.create({ runtime: tier, metadata: { some_key: "4711" }, env: { SOME_name: "x" }, limits: { memoryMb: 256 } });
+    assert.equal(box.info.runtime, tier);
+    assert.equal(box.info.limits.memoryMb, 256);
+    assert.deepEqual(box.info.metadata, { some_key: "4711" });
+    assert.equal((await box.exec("echo $SOME_name")).stdout, "x\n");
+    await box[Symbol.asyncDispose]();
+    assert.equal((await box.refresh()).ended.reason, "killed");
+    await box[Symbol.asyncDispose]();
+  });
+
+  test("the same key gives the same sandbox", async () => {
+    const idempotencyKey = `typescript-${Date.now()}-${tier}`;
+    const first = await Sandbox.create({ runtime: tier, idempotencyKey });
+    assert.equal((await Sandbox.create({ runtime: tier, idempotencyKey })).id, first.id);
+    await assert.rejects(Sandbox.create({ runtime: tier, idempotencyKey, metadata: { other: "1" } }), sdk.ConflictError);
+    await first.kill();
+  });
+
+  test("list, update, pause, resume, stats", async () => {
+    const box = sandbox();
+    await box.update({ metadata: { mine: `ts-${tier}` }, lifetimeMs: 900_000 });
+    const found = await Sandbox.list({ metadata: { mine: `ts-${tier}` }, state: ["ready", "paused"] }).toArray();
+    assert.deepEqual(found.map((s) => s.id), [box.id]);
+    assert.equal((await box.pause()).state, "paused");
+    assert.equal((await box.resume()).state, "ready");
+    assert.ok((await box.exec("true")).ok);
+    assert.ok((await box.stats()).memoryPeakBytes > 0);
+    assert.equal((await Sandbox.connect(box.id)).info.metadata.mine, `ts-${tier}`);
+  });
+
+  test("a result is no error", async () => {
+    const result = await sandbox().exec("echo out; echo err >&2; exit 3");
+    assert.deepEqual([result.stdout, result.stderr, result.exitCode, result.ok], ["out\n", "err\n", 3, false]);
+    assert.throws(() => result.check(), (error) => error instanceof CommandFailedError && error.result === result && /exited with 3:\nerr/.test(error.message));
+    await assert.rejects(sandbox().exec("exit 1", { check: true }), CommandFailedError);
+    assert.equal((await sandbox().exec(["printf", "%s", "$HOME"], { check: true })).stdout, "$HOME");
+  });
+
+  test("outcomes are told apart", async () => {
+    assert.equal((await sandbox().exec("kill -TERM $$")).outcome.signalName, "SIGTERM");
+    const late = await sandbox().exec("sleep 60", { timeoutMs: 200 });
+    assert.deepEqual([late.outcome.type, late.exitCode], ["timed_out", null]);
+    const execution = await sandbox().start("sleep 60");
+    assert.equal((await execution.kill()).outcome.type, "killed_by_caller");
+  });
+
+  test("bytes are bytes and characters whole", async () => {
+    const script = "import sys, time\nfor b in 'aé€😀'.encode(): sys.stdout.buffer.write(bytes([b])); sys.stdout.flush(); time.sleep(0.01)\n" +
+      "sys.stdout.buffer.write(b'\\xff\\0')";
+    const texts = [];
+    const result = await sandbox().exec(["python3", "-c", script], { onStdout: (text) => texts.push(text) });
+    assert.deepEqual(Buffer.from(result.stdoutBytes), Buffer.concat([Buffer.from("aé€😀"), Buffer.of(0xff, 0)]));
+    assert.equal(texts.join(""), "aé€😀\ufffd\0");
+    assert.equal(result.stdout, "aé€😀\ufffd\0");
+  });
+
+  test("standard input", async () => {
+    assert.equal((await sandbox().exec("cat", { stdin: "späte Grüße" })).stdout, "späte Grüße");
+    const large = Buffer.alloc(2 << 20, "0123456789");
+    assert.ok(large.equals((await sandbox().exec("cat", { stdin: large })).stdoutBytes));
+    async function* generated() {
+      for (let i = 0; i < 500; i++) yield Buffer.alloc(1000, "x");
+    }
+    assert.equal((await sandbox().exec("wc -c", { stdin: generated() })).stdout.trim(), "500000");
+    assert.equal((await sandbox().exec("head -c 3", { stdin: large })).stdout, "012");
+  });
+
+  test("10 MiB of output, 200 commands at once", async () => {
+    const result = await sandbox().exec("head -c 10485760 /dev/zero | tr '\\0' y");
+    assert.ok(result.stdoutBytes.length === 10 << 20 && result.stdoutBytes.every((byte) => byte === 121));
+    const results = await Promise.all(Array.from({ length: 200 }, (_, n) => sandbox().exec(["echo", String(n)])));
+    assert.deepEqual(results.map((r) => Number(r.stdout)), Array.from({ length: 200 }, (_, n) => n));
+  });
+
+  test("a background execution is found again", async () => {
+    const started = await sandbox().start("read line; echo got $line; sleep 60", { stdin: true, name: "server" });
+    const again = await (await Sandbox.connect(sandbox().id)).execution(started.id);
+    await again.writeStdin("hello\n");
+    for await (const chunk of again.output()) {
+      assert.equal(chunk.text, "got hello\n");
+      break;
+    }
+    assert.equal((await started.wait({ timeoutMs: 50 })).state, "running");
+    assert.ok((await sandbox().executions({ state: "running" }).toArray()).some((e) => e.id === started.id));
+    await again.signal("TERM", { tree: true });
+    assert.equal((await started.wait()).outcome.signalName, "SIGTERM");
+  });
+
+  test("output from a cursor and of one stream", async () => {
+    const execution = await sandbox().start("echo one; sleep 0.2; echo two >&2; sleep 0.2; echo three");
+    const chunks = [];
+    for await (const chunk of execution.output()) chunks.push(chunk);
+    assert.deepEqual(chunks.map((c) => c.text), ["one\n", "two\n", "three\n"]);
+    const later = [];
+    for await (const chunk of execution.output({ cursor: chunks[0].cursor })) later.push(chunk.text);
+    assert.deepEqual(later, ["two\n", "three\n"]);
+    for await (const chunk of execution.output({ stream: "stderr" })) assert.equal(chunk.text, "two\n");
+  });
+
+  test("a terminal", async () => {
+    const terminal = await sandbox().terminal({ command: ["sh"], cols: 132, rows: 43 });
+    await terminal.write("stty size\n");
+    let seen = "";
+    for await (const chunk of terminal) if ((seen += chunk.text).includes("43 132")) break;
+    await terminal.resize(100, 20);
+    await terminal.write("stty size; exit 7\n");
+    assert.equal((await terminal.execution.wait()).exitCode, 7);
+    assert.match((await terminal.execution.result()).stdout, /20 100/);
+    terminal.close();
+  });
+
+  test("attach: both ways at once, and what is refused", async () => {
+    const attachment = await (await sandbox().start("cat", { stdin: true })).attach();
+    const refused = [];
+    attachment.onError((error) => refused.push(error.code));
+    const data = Buffer.alloc(1 << 20, "0123456789\xff");
+    const writing = attachment.write(data).then(() => attachment.closeStdin()).then(() => attachment.write("too late"));
+    const result = await attachment.result();
+    await writing.catch(() => {});
+    assert.ok(data.equals(result.stdoutBytes));
+    assert.ok(refused.every((code) => code === "conflict"));
+  });
+
+  test("processes", async () => {
+    const execution = await sandbox().start(["sleep", "60"]);
+    const process = await eventually(async () => (await sandbox().processes()).find((p) => p.execution === execution.id));
+    await sandbox().signalProcess(process.pid, 9);
+    assert.equal((await execution.wait()).outcome.signal, 9);
+  });
+
+  test("aborting kills the command", async () => {
+    const began = Date.now();
+    await assert.rejects(sandbox().exec("sleep 60 & sleep 60", { signal: AbortSignal.timeout(300), name: "aborted" }), { name: "TimeoutError" });
+    assert.ok(Date.now() - began < 5000);
+    const [last] = await sandbox().executions().toArray();
+    assert.deepEqual([last.info.name, last.info.outcome.type], ["aborted", "killed_by_caller"]);
+    assert.ok(!(await sandbox().processes()).some((p) => p.argv[0] === "sleep"));
+  });
+
+  test("aborting a create leaves no sandbox", async () => {
+    const mark = { aborted: `${tier}-${Date.now()}` };
+    const controller = new AbortController();
+    setTimeout(() => controller.abort(), 5);
+    await assert.rejects(Sandbox.create({ runtime: tier, metadata: mark, signal: controller.signal, client }), { name: "AbortError" });
+    await eventually(async () => (await client.sandboxes.list({ metadata: mark, state: "ended" }).toArray()).length === 1, 20);
+    assert.equal((await client.sandboxes.list({ metadata: mark }).toArray()).length, 0);
+  });
+
+  test("a failing callback kills the command", async () => {
+    const fail = () => { throw new RangeError("mine"); };
+    await assert.rejects(sandbox().exec("echo x; sleep 60", { onStdout: fail }), RangeError);
+    assert.equal((await sandbox().executions().toArray())[0].info.outcome.type, "killed_by_caller");
+  });
+
+  test("a preview", async () => {
+    await sandbox().files.write("site/index.html", "<h1>hello</h1>");
+    const server = await sandbox().start(["python3", "-m", "http.server", "8000", "--directory", "site"]);
+    await eventually(async () => (await sandbox().port(8000)).listening);
+    const response = await sandbox().fetch(8000, "/index.html");
+    assert.deepEqual([response.status, await response.text()], [200, "<h1>hello</h1>"]);
+    const { token } = await sandbox().port(8000);
+    assert.notEqual((await sandbox().openPort(8000, { public: true })).token, token);
+    assert.equal((await sandbox().revokePort(8000)).revoked, true);
+    assert.equal((await sandbox().fetch(8000)).status, 404);
+    await server.kill();
+  });
+
+  test("network policy and logs", async () => {
+    const box = await Sandbox.create({ runtime: tier, network: { packages: { registries: ["pypi"], minimumAgeHours: 24, installScripts: false } } });
+    assert.equal((await box.network.get()).policy.packages.minimumAgeHours, 24);
+    const state = await box.network.set({ allow: [{ host: "api.example.com", ports: [443] }] });
+    assert.equal(state.effective.egress, "allowlist");
+    await box.exec(["python3", "-c", "import socket; socket.getaddrinfo('refused.example', 80)"]);
+    const entry = await eventually(async () => (await box.network.connectionPage()).entries[0]);
+    assert.deepEqual([entry.verdict, entry.host, typeof entry.howToAllow], ["denied", "refused.example", "string"]);
+    for await (const logged of box.network.connections()) assert.equal(logged.sandbox, box.id);
+    assert.deepEqual((await box.network.packagePage()).entries, []);
+    await box.kill();
+  });
+
+  test("errors have their class and fields", async () => {
+    await assert.rejects(Sandbox.create({ limits: { cpus: -1 } }), (error) => {
+      assert.ok(error instanceof sdk.InvalidArgumentError && error.name === "InvalidArgumentError");
+      assert.deepEqual([error.code, error.status, error.fault, error.isRetryable, error.details.field], ["invalid_argument", 400, "caller", false, "limits.cpus"]);
+      return error.requestId.length > 0 && error.advice.length > 0 && String(error).includes(error.requestId);
+    });
+    await assert.rejects(client.sandboxes.get("sb-nobody"), sdk.SandboxNotFoundError);
+    await assert.rejects(sandbox().exec(["no-such-program"]), sdk.CommandNotFoundError);
+    await assert.rejects(sandbox().exec("true", { cwd: "/nowhere" }), sdk.WorkdirNotFoundError);
+    await assert.rejects(new Glovebox({ url, apiKey: "wrong" }).info(), sdk.UnauthenticatedError);
+  });
+});
+
+test("the server", async () => {
+  assert.ok((await client.isHealthy()) && (await client.isReady()) && (await client.version()));
+  assert.ok((await client.info()).limits && (await client.runtimes()).auto);
+  assert.deepEqual(await client.pool(), []);
+  assert.ok((await client.templates.list()).some((template) => template.name === "base"));
+  assert.equal((await client.templates.get("base")).name, "base");
+  assert.match(await client.metrics(), /glovebox_sandboxes/);
+  assert.ok("/v1/sandboxes" in (await client.openApi()).paths);
+  assert.ok((await client.network.presets()).some((preset) => preset.name === "python-packages"));
+  assert.equal(typeof (await client.network.check()).enabled, "boolean");
+});
+
+test("keys and the tenant's default network", async () => {
+  const made = await client.keys.create({ name: "sdk", tenant: "other-typescript", role: "admin", defaultRuntime: "container" });
+  assert.equal(made.defaultRuntime, "container");
+  const other = new Glovebox({ url, apiKey: made.key });
+  assert.deepEqual(await other.sandboxes.list().toArray(), []);
+  assert.equal(await other.network.get(), null);
+  assert.deepEqual((await other.network.set({ presets: ["python-packages"] })).presets, ["python-packages"]);
+  await other.network.unset();
+  assert.equal(await other.network.get(), null);
+  await client.keys.remove(made.id);
+  await assert.rejects(other.info(), sdk.UnauthenticatedError);
+});
