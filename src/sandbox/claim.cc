@@ -15,6 +15,7 @@ Async<void> Sandbox::start_pooled(Deadline deadline) {
   const auto self = shared_from_this();
   starting_ = true;
   auto started = co_await start_engine(deadline);
+  if (started && info().network) started = co_await networking_->learn_release(link_);
   if (started) started = co_await wait_for_owner();
   starting_ = false;
   changed_.notify();
@@ -40,6 +41,7 @@ Async<void> Sandbox::claim(SandboxInfo wanted, Deadline deadline, Clock::time_po
   const auto self = shared_from_this();
   wanted.id = info().id;
   wanted.started_from = "pool";
+  wanted.link = info().link;
   document_.info = std::move(wanted);
   starting_ = true;
   auto claimed = co_await meet_owner(deadline);
@@ -57,11 +59,14 @@ Async<void> Sandbox::claim(SandboxInfo wanted, Deadline deadline, Clock::time_po
 }
 
 // All that a cold start tells the agent is told now: environment, user, limits, the time, and entropy of this moment.
+// The link let nothing pass until now; before a process runs again the owner's policy is in force.
 Async<void> Sandbox::meet_owner(Deadline deadline) {
+  if (info().network) GB_CO_TRYV(co_await networking_->set_policy(*info().network));
   GB_CO_TRY(const auto known, co_await take_over());
   document_.info.frozen = false;
   awake_since_ = Clock::now();
   if (!known.empty()) co_return fail(Code::kAgentProtocol, "the agent of a new sandbox knows executions");
+  if (info().network) GB_CO_TRYV(co_await networking_->write_package_files(link_, *info().network));
   co_return co_await check_user(deadline);
 }
 

@@ -19,6 +19,7 @@
 #include "sandbox/pool.h"
 #include "sandbox/snapshots_impl.h"
 #include "sandbox/volume_catalog.h"
+#include "sys/files.h"
 
 namespace glovebox::sandbox {
 namespace {
@@ -65,10 +66,23 @@ std::string hash_of(std::string_view request) {
   return std::to_string(h);
 }
 
+// Of the host, without swapping.
+uint64_t available_memory() {
+  for (const std::string& line : split(sys::read_file("/proc/meminfo").value_or(""), '\n')) {
+    constexpr std::string_view kName = "MemAvailable:";
+    if (!line.starts_with(kName)) continue;
+    std::string number = line.substr(kName.size());
+    std::erase_if(number, [](char c) { return c < '0' || c > '9'; });
+    return static_cast<uint64_t>(parse_int(number).value_or(0)) << 10;
+  }
+  return 0;
+}
+
 class ManagerImpl : public Manager {
  public:
   ManagerImpl(Config config, ManagerParts parts)
       : config_(std::move(config)), parts_(std::move(parts)), gate_(std::make_shared<Gate>(config_.parallel_starts)), volumes_(volume_parts()) {
+    for (PoolTarget& target : config_.pool) target.network = target.network.value_or(config_.default_network != nullptr);
     pool_ = std::make_unique<Pool>(config_.pool, pool_host());
     snapshots_ = std::make_unique<SnapshotsImpl>(snapshots_host());
     set_gauges([this] { return count_sandboxes(); },
@@ -492,12 +506,12 @@ Result<void> ManagerImpl::load_settings() {
   return {};
 }
 
-// From the pool where that makes no difference: a link, say, is made before the engine starts.
+// From the pool where that makes no difference: a volume, say, is attached before the engine starts.
 Async<ManagerImpl::Box> ManagerImpl::start_for(codec::SandboxDocument document, runtime::Runtime* runtime, bool fresh, Deadline deadline,
                                                Clock::time_point began) {
   const SandboxInfo& wanted = document.info;
   Box pooled;
-  if (!fresh && !wanted.network && wanted.volumes.empty()) pooled = pool_->take({wanted.template_version, wanted.tier, wanted.limits});
+  if (!fresh && wanted.volumes.empty()) pooled = pool_->take({wanted.template_version, wanted.tier, wanted.limits, wanted.network != nullptr});
   if (pooled) {
     ++live_;
     auto claimed = co_await pooled->claim(wanted, deadline, began);
@@ -546,6 +560,7 @@ Pool::Host ManagerImpl::pool_host() {
   host.plan = [this](const PoolTarget& target) { return plan_pooled(target); };
   host.start = [this](codec::SandboxDocument document) { return start_pooled(std::move(document)); };
   host.discard = [this](Box box) { return discard(std::move(box)); };
+  host.has_room = [this] { return available_memory() >= config_.pool_free_memory_bytes; };
   return host;
 }
 
@@ -555,8 +570,16 @@ Result<codec::SandboxDocument> ManagerImpl::plan_pooled(const PoolTarget& target
   spec.tier = target.tier;
   GB_TRYV(choose_runtime(Caller(), spec));
   GB_TRY(const auto tmpl, parts_.templates->find(spec.template_name));
+  spec.cpus = target.cpus;
+  spec.memory_bytes = target.memory_bytes;
+  spec.disk_bytes = target.disk_bytes;
+  spec.processes = target.processes;
+  spec.open_files = target.open_files;
   GB_TRY(auto document, plan(Caller(), spec, tmpl, target.tier));
-  if (document.info.network) return fail(Code::kConflict, "every sandbox has a network by default, and such a one is not pooled");
+  const bool has_link = *target.network;
+  if (has_link && !(parts_.network && parts_.network->status().is_enabled)) return fail(Code::kUnavailable, "sandboxes have no network here");
+  // Until it is claimed, nothing passes.
+  document.info.network = has_link ? std::make_shared<policy::NetworkPolicy>() : nullptr;
   document.info.expires_at.reset();
   return document;
 }

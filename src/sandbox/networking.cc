@@ -86,10 +86,22 @@ Async<void> Networking::write_files(std::shared_ptr<channel::Link> agent, const 
   const Patience& patience = parts_.config->patience;
   std::string resolver = "nameserver " + policy::address_v4(network::kResolverAddress).text() + "\noptions timeout:5 attempts:2\n";
   GB_CO_TRYV(co_await put_file(agent, patience, "/etc/resolv.conf", std::move(resolver)));
+  co_return co_await write_package_files(std::move(agent), policy);
+}
+
+Async<void> Networking::learn_release(std::shared_ptr<channel::Link> agent) {
+  const auto self = shared_from_this();
+  GB_CO_TRY(release_, co_await codename(agent, parts_.config->patience));
+  co_return Result<void>();
+}
+
+Async<void> Networking::write_package_files(std::shared_ptr<channel::Link> agent, const policy::NetworkPolicy& policy) {
+  const auto self = shared_from_this();
+  const Patience& patience = parts_.config->patience;
   const auto packages = policy::Evaluator(policy, parts_.network->limits()).packages();
   if (!packages) co_return Result<void>();
-  GB_CO_TRY(const std::string release, co_await codename(agent, patience));
-  for (const auto& [path, content] : registry::client_configuration(*packages, release)) {
+  if (!release_) GB_CO_TRYV(co_await learn_release(agent));
+  for (const auto& [path, content] : registry::client_configuration(*packages, *release_)) {
     GB_CO_TRYV(co_await put_file(agent, patience, path, content));
   }
   co_return Result<void>();

@@ -39,8 +39,11 @@ class Networking : public std::enable_shared_from_this<Networking> {
   void release();
   std::optional<uint32_t> link() const { return number_; }
 
-  // resolv.conf and the configuration of package clients.
+  // resolv.conf, the same for every policy, and the configuration of package clients.
   Async<void> write_files(std::shared_ptr<channel::Link> agent, const policy::NetworkPolicy& policy);
+  Async<void> write_package_files(std::shared_ptr<channel::Link> agent, const policy::NetworkPolicy& policy);
+  // What the second one asks of the sandbox, in advance.
+  Async<void> learn_release(std::shared_ptr<channel::Link> agent);
 
   void take_event(network::EventKind kind, boost::json::object event);
   // The last denials as they stand in the sandbox, and whether they changed since this was asked.
@@ -54,6 +57,7 @@ class Networking : public std::enable_shared_from_this<Networking> {
   Parts parts_;
   std::optional<uint32_t> number_;
   UniqueFd held_;
+  std::optional<std::string> release_;  // of the template's Debian; empty: it is none
   std::shared_ptr<EventLog> connections_, packages_;
   std::deque<std::string> denials_;
   bool denials_changed_ = false;

@@ -2,10 +2,12 @@
 #include "sandbox/pool.h"
 
 #include <algorithm>
+#include <map>
 #include <tuple>
 
 #include "base/log.h"
 #include "metrics/metrics.h"
+#include "sandbox/demand.h"
 
 namespace glovebox::sandbox {
 namespace {
@@ -16,14 +18,16 @@ constexpr Millis kLongestRest{1'000};     // … for so long at most
 constexpr Millis kFailureRest{10'000};
 constexpr Millis kStopLook{10}, kStopPatience{5'000};
 
-metrics::Labels label_of(const PoolTarget& target) { return {{"runtime", std::string(runtime::tier_name(target.tier))}}; }
+metrics::Labels label_of(const PoolTarget& target) {
+  return {{"template", target.template_name}, {"runtime", std::string(runtime::tier_name(target.tier))}, {"network", target.network.value_or(false) ? "yes" : "no"}};
+}
 
 }  // namespace
 
 bool Pool::Class::operator==(const Class& other) const {
   const auto fields = [](const Class& c) {
     const runtime::Limits& l = c.limits;
-    return std::tie(c.template_version, c.tier, l.cpus, l.memory_bytes, l.disk_bytes, l.inodes, l.processes, l.open_files);
+    return std::tie(c.template_version, c.tier, c.has_link, l.cpus, l.memory_bytes, l.disk_bytes, l.inodes, l.processes, l.open_files);
   };
   return fields(*this) == fields(other);
 }
@@ -37,19 +41,22 @@ struct Pool::Shelf {
   uint64_t claimed = 0, misses = 0;
   double refill_ms = 0;  // of the last start
   Clock::time_point last_claim = Clock::time_point::min(), wanted_since = Clock::time_point::min();
+  Demand demand;
   Notifier changed;
+
+  size_t wanted() { return std::clamp(demand.at_once(Clock::now()), target.count, std::max(target.count, target.max)); }
 };
 
 Pool::Pool(std::vector<PoolTarget> targets, Host host) : host_(std::move(host)) {
   for (PoolTarget& target : targets) {
-    if (target.count == 0) continue;
+    if (target.count == 0 && target.max == 0) continue;
     shelves_.push_back(std::make_shared<Shelf>());
     shelves_.back()->target = std::move(target);
   }
   auto ready = [shelves = shelves_] {
-    metrics::Registry::Samples samples;
-    for (const auto& shelf : shelves) samples.emplace_back(label_of(shelf->target), static_cast<double>(shelf->ready.size()));
-    return samples;
+    std::map<metrics::Labels, double> counts;  // size classes of one template and runtime together
+    for (const auto& shelf : shelves) counts[label_of(shelf->target)] += static_cast<double>(shelf->ready.size());
+    return metrics::Registry::Samples(counts.begin(), counts.end());
   };
   metrics::registry().gauge("glovebox_pool_ready", "Sandboxes of the pool that can be claimed.", std::move(ready));
 }
@@ -83,6 +90,7 @@ Pool::Box Pool::take(const Class& wanted) {
     const auto now = Clock::now();
     if (shelf->last_claim < now - kLongestRest) shelf->wanted_since = now;
     shelf->last_claim = now;
+    shelf->demand.note(now);
     shelf->changed.notify();
     if (shelf->ready.empty()) {
       ++shelf->misses;
@@ -103,6 +111,7 @@ std::vector<PoolState> Pool::state() const {
   for (const auto& shelf : shelves_) {
     PoolState state;
     state.target = shelf->target;
+    state.target.count = shelf->wanted();
     if (shelf->kept) {
       state.template_version = shelf->kept->template_version;
       state.limits = shelf->kept->limits;
@@ -135,15 +144,21 @@ Awaitable<void> Pool::run(std::shared_ptr<Shelf> shelf, Host host) {
 Awaitable<bool> Pool::tend(Shelf& shelf, const Host& host) {
   auto document = host.plan(shelf.target);
   shelf.kept.reset();
-  if (document) shelf.kept = Class{document->info.template_version, shelf.target.tier, document->info.limits};
+  if (document) shelf.kept = Class{document->info.template_version, shelf.target.tier, document->info.limits, document->info.network != nullptr};
   std::vector<Box> stale;
   std::erase_if(shelf.ready, [&](const Box& box) {
     const bool fits = box->can_be_claimed() && shelf.kept && box->info().template_version == shelf.kept->template_version;
     if (!fits) stale.push_back(box);
     return !fits;
   });
+  const size_t wanted = shelf.wanted();
+  while (shelf.ready.size() > wanted) {  // fewer were wanted lately
+    stale.push_back(shelf.ready.front());
+    shelf.ready.erase(shelf.ready.begin());
+  }
   for (const Box& box : stale) co_await host.discard(box);
-  if (!document || shelf.is_stopped || shelf.ready.size() >= shelf.target.count) co_return false;
+  if (!document || shelf.is_stopped || shelf.ready.size() >= wanted) co_return false;
+  if (shelf.ready.size() >= shelf.target.count && !host.has_room()) co_return false;
   shelf.is_starting = true;
   const auto began = Clock::now();
   auto started = co_await host.start(std::move(*document));

@@ -22,6 +22,7 @@ class Pool {
     std::string template_version;
     runtime::Tier tier = runtime::Tier::kContainer;
     runtime::Limits limits;
+    bool has_link = false;
     bool operator==(const Class& other) const;
   };
   // What the pool needs of the manager.
@@ -33,11 +34,14 @@ class Pool {
     std::function<Async<Box>(codec::SandboxDocument)> start;
     // Forgets one that is to end.
     std::function<Awaitable<void>(Box)> discard;
+    // The host has memory for more than the targets' counts.
+    std::function<bool()> has_room;
   };
   Pool(std::vector<PoolTarget> targets, Host host);
   ~Pool();
 
   // Fills up in the background, one start at a time, until stop(); with a pause after claims, so that a burst has the host for itself.
+  // How many it keeps follows what was wanted lately, between a target's count and its max.
   void start();
   // No start follows; ends what is there.
   Awaitable<void> stop();

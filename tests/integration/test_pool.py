@@ -13,7 +13,11 @@ from client import Sandbox, eventually
 from daemon import find_program
 
 SIZE = 6
-CONFIG = f"[pool]\ncontainer = {SIZE}\ngvisor = {SIZE}\n"
+LINKED = 4
+# Resolvers that answer nothing: what a policy lets through fails, what it does not is denied.
+CONFIG = "[network]\nresolvers = [\"127.0.0.1:9\"]\n[pool]\n" + "".join(
+    f"{tier} = [{{count = {SIZE}}}, {{count = {LINKED}, network = true}}, {{count = 1, cpus = 1, memory_mb = 512, processes = 100}}]\n"
+    for tier in ("container", "gvisor"))
 # Everything an owner can see of a sandbox that is the same for two with the same settings.
 LOOK = r"""
 import glob, json, os, pwd, resource, stat, subprocess
@@ -35,6 +39,10 @@ print(json.dumps({
     "cgroup": [text(path) for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/cpu.max")],
     "cpus": os.cpu_count(),
     "memory": [line for line in text("/proc/meminfo").splitlines() if line.startswith("MemTotal")],
+    "interfaces": sorted(line.split(":")[0].strip() for line in text("/proc/net/dev").splitlines()[2:]),
+    "clients": {path: text(path) for path in ("/etc/pip.conf", "/etc/npmrc", "/usr/etc/npmrc", "/etc/apt/sources.list", "/etc/resolv.conf",
+                                              *glob.glob("/etc/apt/sources.list.d/*"), *glob.glob("/etc/apt/apt.conf.d/*"))},
+    "processes": resource.getrlimit(resource.RLIMIT_NPROC),
     "disk": os.statvfs("/").f_blocks,
     "shm": os.statvfs("/dev/shm").f_blocks,
     "mounts": mounts,
@@ -51,12 +59,16 @@ def pooled(make_daemon):
     daemon.end_sandboxes()
 
 
-def shelf(daemon, tier):
-    return next(p for p in daemon.admin.call("GET", "/v1/pool")["pools"] if p["runtime"] == tier)
+def shelf(daemon, tier, network=False, cpus=2):
+    return next(p for p in daemon.admin.call("GET", "/v1/pool")["pools"]
+                if (p["runtime"], p["network"], p["limits"]["cpus"]) == (tier, network, cpus))
 
 
-def wait_full(daemon, tier):
-    return eventually(lambda: (p := shelf(daemon, tier))["ready"] == SIZE and p, 60, f"the pool of {tier} is full")
+def wait_full(daemon, tier, **kind):
+    def check():
+        found = shelf(daemon, tier, **kind)
+        return found["ready"] == found["wanted"] and found
+    return eventually(check, 60, f"the pool of {tier} is full")
 
 
 def look(box, **spec):
@@ -69,7 +81,8 @@ def look(box, **spec):
 
 def public(info):
     """What may not differ between the descriptions of two sandboxes with the same settings."""
-    return {k: v for k, v in info.items() if k not in ("id", "started_from", "ready_ms", "created_at", "expires_at", "frozen")}
+    out = {k: v for k, v in info.items() if k not in ("id", "started_from", "ready_ms", "created_at", "expires_at", "frozen")}
+    return {**out, "network": {**info["network"], "address": bool(info["network"]["address"])}}
 
 
 @pytest.mark.parametrize("wishes", [
@@ -77,15 +90,22 @@ def public(info):
     {"env": {"WHOSE": "mine", "PATH": "/usr/bin:/bin"}, "metadata": {"task": "4711"}, "workdir": "/var"},
     {"user": "nobody"},
     {"user": "root", "idle_timeout_ms": 60_000, "on_timeout": "pause"},
-], ids=["plain", "environment", "nobody", "root"])
+    {"limits": {"cpus": 1, "memory_mb": 512, "processes": 100}},
+    {"network": {"egress": "none"}},
+    {"network": {"egress": "allowlist", "allow": [{"host": "one.example"}], "limits": {"connections": 5}}},
+    {"network": {"presets": ["python-packages", "node-packages", "debian-packages"]}, "env": {"WHOSE": "mine"}, "user": "nobody"},
+], ids=["plain", "environment", "nobody", "root", "small", "closed", "one host", "packages"])
 def test_a_claimed_sandbox_cannot_be_told_from_a_started_one(pooled, tier, wishes):  # C24
-    wait_full(pooled, tier)
+    wait_full(pooled, tier, network="network" in wishes, cpus=wishes.get("limits", {}).get("cpus", 2))
     claimed = pooled.admin.create(runtime=tier, lifetime_ms=600_000, **wishes)
     started = pooled.admin.create(runtime=tier, lifetime_ms=600_000, fresh=True, **wishes)
     assert (claimed.info["started_from"], started.info["started_from"]) == ("pool", "cold")
     assert public(claimed.info) == public(started.info)
     assert look(claimed) == look(started)
     assert look(claimed, user="root") == look(started, user="root")
+    if "network" in wishes:
+        policies = [{k: v for k, v in pooled.admin.call("GET", box.path + "/network").items() if k in ("policy", "effective", "link")} for box in (claimed, started)]
+        assert policies[0] == policies[1] and claimed.info["network"]["address"] != started.info["network"]["address"]
     for box in (claimed, started):
         assert box.ok("hostname") == box.id + "\n"
         assert abs(float(box.ok("date +%s.%N")) - time.time()) < 5  # of a busy machine; a clock that stood still would be minutes off
@@ -128,6 +148,75 @@ def test_fifty_claims_at_once_are_not_mixed_up(pooled, tier):
     assert len({random for _, random in results}) == 50
 
 
+def test_fifty_policies_are_not_mixed_up(pooled, tier):  # C24
+    """Each caller may reach a host of his own: it is let through (and fails, as nothing answers), his neighbour's is denied."""
+    wait_full(pooled, tier, network=True)
+    before = shelf(pooled, tier, network=True)["claimed"]
+
+    def claim(n):
+        mine, neighbours = f"h{n}.example", f"h{(n + 1) % 50}.example"
+        policy = {"egress": "allowlist", "allow": [{"host": mine}]} if n % 5 else {"egress": "none"}
+        box = pooled.admin.create(runtime=tier, lifetime_ms=600_000, env={"N": str(n)}, metadata={"n": str(n)}, network=policy,
+                                  user=("root", "nobody")[n % 2])
+        seen = box.run(f"echo $N $(id -un); getent hosts {mine}; getent hosts {neighbours}", timeout_ms=60_000)
+        assert seen["stdout"].split() == [str(n), ("root", "nobody")[n % 2]], (n, seen)
+        state = pooled.admin.call("GET", box.path + "/network")
+        assert state["policy"]["egress"] == policy["egress"] and [r["host"] for r in state["policy"].get("allow", [])] == ([mine] if n % 5 else [])
+        eventually(lambda: any(e.get("host") == neighbours for e in connections(box)), 20, "it is logged")
+        log = connections(box)
+        verdicts = {(e["host"], e["verdict"]) for e in log if e.get("host") in (mine, neighbours)}
+        assert (neighbours, "denied") in verdicts and (neighbours, "allowed") not in verdicts, (n, log)
+        assert ((mine, "denied") in verdicts) == (n % 5 == 0), (n, log)
+        assert all(e["sandbox"] == box.id for e in log if "sandbox" in e)
+        box.kill()
+        return box.info["started_from"]
+
+    with concurrent.futures.ThreadPoolExecutor(10) as pool:
+        results = list(pool.map(claim, range(50)))
+    assert results.count("pool") >= LINKED and results.count("pool") == shelf(pooled, tier, network=True)["claimed"] - before
+
+
+def connections(box):
+    return box.api.call("GET", box.path + "/network/connections?limit=1000")["connections"]
+
+
+def test_a_link_of_the_pool_lets_nothing_pass_before_its_claim(pooled, tier):
+    """What was tried with the pool's policy would be in the log; the first thing there is the owner's."""
+    wait_full(pooled, tier, network=True)
+    box = pooled.admin.create(runtime=tier, lifetime_ms=600_000, network={"egress": "none"})
+    assert box.info["started_from"] == "pool" and connections(box) == []
+    box.run("getent hosts one.example", timeout_ms=60_000)
+    assert all(e["verdict"] == "denied" for e in eventually(lambda: connections(box), 10, "it is logged"))
+    changed = pooled.admin.call("PUT", box.path + "/network", json={"egress": "allowlist", "allow": [{"host": "two.example"}]})
+    assert changed["policy"]["allow"][0]["host"] == "two.example"
+    box.kill()
+
+
+def test_the_pool_follows_demand_and_gives_back(make_daemon, tier):
+    daemon = make_daemon(config=f"[pool]\n{tier} = {{count = 1, max = 5}}\n")
+    assert wait_full(daemon, tier)["wanted"] == 1 and shelf(daemon, tier)["max"] == 5
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        boxes = list(pool.map(lambda _: daemon.admin.create(runtime=tier), range(8)))
+    assert wait_full(daemon, tier)["wanted"] == 5, "eight were wanted at once; five is the most"
+    page = daemon.admin.request("GET", "/metrics").text
+    assert f'glovebox_pool_ready{{network="no",runtime="{tier}",template="base"}} 5' in page, [x for x in page.splitlines() if "pool_ready" in x]
+    for box in boxes:
+        box.kill()
+
+
+def test_a_pool_does_not_grow_where_memory_is_short(make_daemon, tier):
+    daemon = make_daemon(config=f"[pool]\n{tier} = {{count = 1, max = 5}}\nfree_memory_mb = 1000000\n")
+    wait_full(daemon, tier)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        boxes = list(pool.map(lambda _: daemon.admin.create(runtime=tier), range(4)))
+    eventually(lambda: shelf(daemon, tier)["ready"] == 1, 30, "its count is kept")
+    assert shelf(daemon, tier)["wanted"] == 4
+    time.sleep(1)
+    assert shelf(daemon, tier)["ready"] == 1
+    for box in boxes:
+        box.kill()
+
+
 def test_the_pool_is_seen_by_the_operator_only(pooled, tier):
     before = wait_full(pooled, tier)
     assert before["wanted"] == SIZE and before["template"]["name"] == "base" and before["limits"]["memory_mb"] == 1024
@@ -136,7 +225,7 @@ def test_the_pool_is_seen_by_the_operator_only(pooled, tier):
     user.refused("GET", "/v1/pool", 403, "forbidden")
     assert user.call("GET", "/v1/sandboxes")["sandboxes"] == []
     ids = [path.name for path in (pooled.data_dir / "sandboxes").iterdir()]
-    assert len(ids) >= SIZE
+    assert len(ids) >= SIZE + LINKED + 1
     for box_id in ids:
         pooled.admin.refused("GET", f"/v1/sandboxes/{box_id}", 404, "sandbox_not_found")
         pooled.admin.refused("DELETE", f"/v1/sandboxes/{box_id}", 404, "sandbox_not_found")
@@ -155,9 +244,9 @@ def test_a_dead_daemons_pool_is_replaced(pooled, tier):
     pooled.process.kill()
     pooled.process.wait()
     pooled.start()
-    for name in ("container", "gvisor"):
-        if any(p["runtime"] == name and p["template"]["version"] for p in pooled.admin.call("GET", "/v1/pool")["pools"]):
-            wait_full(pooled, name)
+    for p in pooled.admin.call("GET", "/v1/pool")["pools"]:
+        if p["template"]["version"]:
+            wait_full(pooled, p["runtime"], network=p["network"], cpus=p["limits"]["cpus"])
     gone = before - {mine.id}
     eventually(lambda: not gone & {path.name for path in (pooled.data_dir / "sandboxes").iterdir()}, 20, "the old ones are gone")
     assert not host.cgroups(list(gone))
@@ -166,7 +255,8 @@ def test_a_dead_daemons_pool_is_replaced(pooled, tier):
     mine.kill()
 
 
-@pytest.mark.parametrize("wrong", ["container = -1", "gvisor = 1001", "microvm = 1", "gvisor = true", "base.contaner = 1"])
+@pytest.mark.parametrize("wrong", ["container = -1", "gvisor = 1001", "microvm = 1", "gvisor = true", "base.contaner = 1", "gvisor = {count = 2, max = 1}",
+                                   "gvisor = {size = 1}", "gvisor = [{count = 1}, {network = 1}]", "gvisor = {memory_mb = 1}", "free_memory_mb = -1"])
 def test_settings_that_make_no_sense_stop_the_start(tmp_path, wrong):
     (tmp_path / "config.toml").write_text(f"[pool]\n{wrong}\n")
     done = subprocess.run([find_program(), "up", "--data-dir", tmp_path, "--listen", "127.0.0.1:0"], capture_output=True, text=True, timeout=60)

@@ -68,26 +68,59 @@ void add_limits(std::map<std::string, Setter>* keys, const std::string& section,
 
 constexpr int64_t kMostPooled = 1000;
 
-// [pool] container, gvisor: of the base template. [pool.<template>] likewise for others.
+std::string optional_boolean(const toml::node& node, std::optional<bool>* field) {
+  *field = node.value_exact<bool>();
+  return *field ? "" : "must be true or false";
+}
+
+// What a pool of one class says: a number, or a table.
+std::string pool_class(const toml::node& node, sandbox::PoolTarget* target) {
+  const toml::table* table = node.as_table();
+  const toml::table just_a_number{{"count", node.value_exact<int64_t>().value_or(-1)}};
+  std::map<std::string, Setter> keys{
+      {"count", integer(0, kMostPooled, [=](int64_t v) { target->count = static_cast<size_t>(v); })},
+      {"max", integer(0, kMostPooled, [=](int64_t v) { target->max = static_cast<size_t>(v); })},
+      {"network", [=](const toml::node& n) { return optional_boolean(n, &target->network); }},
+      {"cpus", [=](const toml::node& n) { return cpus(&target->cpus.emplace())(n); }},
+      {"memory_mb", [=](const toml::node& n) { return mebibytes(&target->memory_bytes.emplace())(n); }},
+      {"disk_mb", [=](const toml::node& n) { return mebibytes(&target->disk_bytes.emplace())(n); }},
+      {"processes", [=](const toml::node& n) { return count(&target->processes.emplace(), 8)(n); }},
+      {"open_files", [=](const toml::node& n) { return count(&target->open_files.emplace(), 64)(n); }}};
+  for (const auto& [key, value] : table != nullptr ? *table : just_a_number) {
+    const auto setter = keys.find(std::string(key.str()));
+    if (setter == keys.end()) return "has no " + std::string(key.str());
+    if (const std::string wrong = setter->second(value); !wrong.empty()) return std::string(key.str()) + " " + wrong;
+  }
+  return target->max != 0 && target->max < target->count ? "max must not be below count" : "";
+}
+
+// [pool] container, gvisor: of the base template. [pool.<template>] likewise for others. One class, or an array of them.
 std::string pool_targets(const std::string& template_name, const toml::table& counts, std::vector<sandbox::PoolTarget>* out) {
   for (const auto& [key, node] : counts) {
     const auto tier = runtime::tier_from_name(key.str());
-    const auto count = node.value_exact<int64_t>();
     if (!tier || *tier == runtime::Tier::kMicrovm) return "may name container and gvisor, not " + std::string(key.str());
-    if (!count || *count < 0 || *count > kMostPooled) return "must be integers between 0 and " + std::to_string(kMostPooled);
-    out->push_back({template_name, *tier, static_cast<size_t>(*count)});
+    const toml::array* classes = node.as_array();
+    for (size_t i = 0; i < (classes != nullptr ? classes->size() : 1); ++i) {
+      sandbox::PoolTarget target{.template_name = template_name, .tier = *tier};
+      const std::string wrong = pool_class(classes != nullptr ? (*classes)[i] : node, &target);
+      if (!wrong.empty()) return std::string(key.str()) + ": " + wrong;
+      out->push_back(std::move(target));
+    }
   }
   return {};
 }
 
-Setter pool(std::vector<sandbox::PoolTarget>* targets) {
+Setter pool(std::vector<sandbox::PoolTarget>* targets, uint64_t* free_memory_bytes) {
   return [=](const toml::node& node) -> std::string {
     const toml::table* table = node.as_table();
     if (table == nullptr) return "must be a table";
     toml::table of_base;
     for (const auto& [key, value] : *table) {
       const toml::table* counts = value.as_table();
-      if (counts == nullptr) {
+      if (key == "free_memory_mb") {
+        const auto set = integer(0, 1LL << 30, [=](int64_t v) { *free_memory_bytes = static_cast<uint64_t>(v) << 20; });
+        if (const std::string wrong = set(value); !wrong.empty()) return "free_memory_mb " + wrong;
+      } else if (counts == nullptr || runtime::tier_from_name(key.str())) {
         of_base.insert(key, value);
       } else if (const std::string wrong = pool_targets(std::string(key.str()), *counts, targets); !wrong.empty()) {
         return wrong;
@@ -110,7 +143,7 @@ std::map<std::string, Setter> known_keys(sandbox::Config* c) {
       {"execution_output_mb", integer(1, 1 << 20, [c](int64_t v) { c->output_file_bytes = static_cast<uint64_t>(v) << 20; })},
       {"kept_executions", integer(1, 100'000, [c](int64_t v) { c->kept_executions = static_cast<size_t>(v); })},
   };
-  keys["pool"] = pool(&c->pool);
+  keys["pool"] = pool(&c->pool, &c->pool_free_memory_bytes);
   constexpr int64_t kMostMb = 1LL << 32;
   const auto megabytes = [](int64_t min, int64_t max, uint64_t* field) {
     return integer(min, max, [field](int64_t v) { *field = static_cast<uint64_t>(v) << 20; });
@@ -173,6 +206,23 @@ Result<void> check(const std::string& path, const api::preview::Settings& p) {
   if (!p.tls_cert.empty() && p.listen.empty()) return wrong("preview.tls_cert needs preview.listen");
   const bool speaks_of_domain = !p.listen.empty() || !p.scheme.empty() || p.port != 0;
   if (speaks_of_domain && p.domain.empty()) return wrong("preview.listen, .scheme and .port need preview.domain");
+  return {};
+}
+
+// A pool that nothing could be claimed from, or started for, is a mistake.
+Result<void> check_pool(const std::string& path, const sandbox::Config& config, const network::Config& network) {
+  const runtime::Limits& max = config.max_limits;
+  for (const sandbox::PoolTarget& t : config.pool) {
+    const auto wrong = [&](const std::string& what) {
+      return fail(Code::kInvalidArgument, path + ": pool of " + t.template_name + ", " + std::string(runtime::tier_name(t.tier)) + ": " + what, {{"field", "pool"}});
+    };
+    if (t.cpus.value_or(0) > max.cpus || t.memory_bytes.value_or(0) > max.memory_bytes || t.disk_bytes.value_or(0) > max.disk_bytes ||
+        t.processes.value_or(0) > max.processes || t.open_files.value_or(0) > max.open_files) {
+      return wrong("no call may ask for these limits, see max_limits");
+    }
+    if (t.network == true && !network.is_enabled) return wrong("network = true needs network.enabled = true");
+    if (t.network == false && config.default_network) return wrong("with network.default every sandbox has a network");
+  }
   return {};
 }
 
@@ -297,6 +347,7 @@ Result<void> read_config_file(const std::string& path, sandbox::Config* config, 
   GB_TRYV(apply(path, "", parsed.table(), keys));
   GB_TRY(network->limits, policy::parse_operator(limits, "network"));
   GB_TRYV(check(path, *config, *network));
+  GB_TRYV(check_pool(path, *config, *network));
   return check(path, *preview);
 }
 
