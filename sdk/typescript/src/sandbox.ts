@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 
 import type { Attachment } from "./attachment.js";
 import { Glovebox } from "./client.js";
-import { ApiError, NotFoundError, ProtocolError } from "./errors.js";
+import { ApiError, ConflictError, NotFoundError, ProtocolError } from "./errors.js";
 import { type Command, type ExecOptions, type ExecResult, Execution, type StartOptions } from "./execution.js";
 import { CodeContexts, type CodeResult, type RunCodeOptions, runCode } from "./code.js";
 import { Files } from "./files.js";
@@ -12,7 +12,7 @@ import { Network } from "./network.js";
 import { type Pages, pages } from "./pages.js";
 import { routes } from "./routes.js";
 import type { ClientOptions } from "./settings.js";
-import type { Source, Transport } from "./transport.js";
+import { type Source, type Transport, abortReason } from "./transport.js";
 import type {
   Change, CreateSandbox, CreateSnapshot, ExecutionInfo, ExecutionState, ForkSandbox, Kept, Port, ProcessInfo, Pty, SandboxInfo, SandboxState,
   Signal, Snapshot, Stats, UpdateSandbox,
@@ -168,11 +168,10 @@ export class Sandbox {
     const inline = inlineStdin(stdin);
     const execution = await this.#start(command, { ...start, stdin: stdin !== undefined && !inline }, inline ?? {});
     try {
-      const feeding = stdin !== undefined && !inline ? feed(execution, stdin) : Promise.resolve();
       const following = execution.result({
         ...(onStdout && { onStdout }), ...(onStderr && { onStderr }), ...(options.signal && { signal: options.signal }),
       });
-      const [result] = await Promise.all([following, feeding]);
+      const result = await (stdin !== undefined && !inline ? whileFed(execution, stdin, following) : following);
       return check ? result.check() : result;
     } catch (error) {
       // Given up, or a callback failed: nobody waits for the command any more.
@@ -241,9 +240,29 @@ export class Sandbox {
       ...(typeof command === "string" ? { command } : { argv: [...command] }), ...toWire(rest), ...stdin,
       ...(env && { env }), ...(pty && { pty: toWire(pty) }),
     };
-    const info = await this.#transport.json<ExecutionInfo>(routes.startExecution, { params: this.#params, body, signal });
-    if (typeof info.id !== "string") throw new ProtocolError("the answer to a start is no execution");
-    return new Execution(this.#transport, info);
+    signal?.throwIfAborted();
+    const starting = this.#transport.json<ExecutionInfo>(routes.startExecution, { params: this.#params, body }).then((info) => {
+      if (typeof info.id !== "string") throw new ProtocolError("the answer to a start is no execution");
+      return new Execution(this.#transport, info);
+    });
+    return signal ? unlessAborted(starting, signal) : starting;
+  }
+}
+
+// Who gives up the wait for a start does not know the command that may run by then: it is killed when it is known.
+async function unlessAborted(starting: Promise<Execution>, signal: AbortSignal): Promise<Execution> {
+  let abort!: () => void;
+  const aborted = new Promise<never>((_, reject) => {
+    abort = () => reject(abortReason(signal));
+    signal.addEventListener("abort", abort, { once: true });
+  });
+  try {
+    return await Promise.race([starting, aborted]);
+  } catch (error) {
+    if (signal.aborted) starting.then((execution) => execution.kill()).catch(() => undefined);
+    throw error;
+  } finally {
+    signal.removeEventListener("abort", abort);
   }
 }
 
@@ -253,11 +272,17 @@ function inlineStdin(stdin: Source | undefined): { stdin_text?: string; stdin_b6
   return undefined;
 }
 
-async function feed(execution: Execution, stdin: Source): Promise<void> {
+// The result of a command that gets its input meanwhile. It need not read its input to the end, nor the input have one.
+async function whileFed(execution: Execution, stdin: Source, following: Promise<ExecResult>): Promise<ExecResult> {
+  const stop = new AbortController();
+  const feeding = execution.writeStdin(stdin, { close: true, signal: stop.signal }).catch((error: unknown) => {
+    const hasEnded = error instanceof ConflictError || error instanceof NotFoundError;
+    if (!hasEnded && !stop.signal.aborted) throw error;
+  });
   try {
-    await execution.writeStdin(stdin, { close: true });
-  } catch (error) {
-    // A command need not read its input to the end.
-    if (!(error instanceof ApiError) || (error.code !== "conflict" && error.code !== "execution_not_found")) throw error;
+    return await Promise.race([following, feeding.then(() => following)]);
+  } finally {
+    stop.abort();
+    following.catch(() => undefined); // when the feeding failed first
   }
 }

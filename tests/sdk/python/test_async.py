@@ -69,6 +69,37 @@ async def test_cancelling_kills_the_command(tier):
 
 
 @asynchronous
+async def test_cancelling_a_start_leaves_no_command(tier):
+    async with AsyncSandbox.create(runtime=tier) as sandbox:
+        for delay in (0, 0.0005, 0.002):
+            task = asyncio.ensure_future(sandbox.exec("sleep 60"))
+            await asyncio.sleep(delay)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        deadline = time.monotonic() + 10
+        while len([e async for e in sandbox.executions()]) < 2 or [e async for e in sandbox.executions(state="running")]:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+
+
+@asynchronous
+async def test_input_that_never_ends_or_fails(tier):
+    async def endless():
+        yield b"abcdef" * 20_000
+        await asyncio.Event().wait()
+
+    async def broken():
+        yield b"abc"
+        raise ZeroDivisionError
+
+    async with AsyncSandbox.create(runtime=tier) as sandbox:
+        assert (await sandbox.exec("head -c 3", stdin=endless())).stdout == "abc"
+        with pytest.raises(ZeroDivisionError):
+            await sandbox.exec("cat", stdin=broken())
+
+
+@asynchronous
 async def test_cancelling_a_create_leaves_no_sandbox(tier):
     async with AsyncGlovebox() as client:
         mark = {"cancelled": f"{tier}-{time.time()}"}

@@ -98,6 +98,22 @@ def test_standard_input(sandbox):
     assert sandbox.exec("head -c 3", stdin=large).stdout_bytes == large[:3]  # it need not read all
 
 
+def test_input_that_never_ends_or_fails(sandbox):
+    def endless():
+        yield b"abcdef" * 20_000
+        threading.Event().wait()
+
+    assert sandbox.exec("head -c 3", stdin=endless()).stdout == "abc"
+
+    def broken():
+        yield b"abc"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        sandbox.exec("cat", stdin=broken())
+    assert next(iter(sandbox.executions())).info.outcome.type == "killed_by_caller"
+
+
 def test_ten_mebibytes_of_output(sandbox):
     result = sandbox.exec("head -c 10485760 /dev/zero | tr '\\0' y")
     assert result.stdout_bytes == b"y" * (10 << 20) and not result.truncated

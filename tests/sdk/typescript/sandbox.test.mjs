@@ -76,6 +76,31 @@ onEachTier("sandboxes", ({ test, sandbox, tier }) => {
     assert.equal((await sandbox().exec("head -c 3", { stdin: large })).stdout, "012");
   });
 
+  test("input that never ends or fails", async () => {
+    async function* endless() {
+      yield Buffer.alloc(120_000, "abcdef");
+      await new Promise(() => {});
+    }
+    assert.equal((await sandbox().exec("head -c 3", { stdin: endless() })).stdout, "abc");
+    async function* broken() {
+      yield Buffer.from("abc");
+      throw new RangeError("mine");
+    }
+    await assert.rejects(sandbox().exec("cat", { stdin: broken() }), RangeError);
+    assert.equal((await sandbox().executions().toArray())[0].info.outcome.type, "killed_by_caller");
+  });
+
+  test("aborting a start leaves no command", async () => {
+    const before = (await sandbox().executions().toArray()).length;
+    for (const delay of [0, 1, 3]) {
+      await assert.rejects(sandbox().exec("sleep 60", { signal: AbortSignal.timeout(delay) }), { name: "TimeoutError" });
+    }
+    await eventually(async () => {
+      const running = await sandbox().executions({ state: "running" }).toArray();
+      return running.length === 0 && (await sandbox().executions().toArray()).length >= before + 2;
+    });
+  });
+
   test("10 MiB of output, 200 commands at once", async () => {
     const result = await sandbox().exec("head -c 10485760 /dev/zero | tr '\\0' y");
     assert.ok(result.stdoutBytes.length === 10 << 20 && result.stdoutBytes.every((byte) => byte === 121));
@@ -187,6 +212,73 @@ onEachTier("sandboxes", ({ test, sandbox, tier }) => {
     for await (const logged of box.network.connections()) assert.equal(logged.sandbox, box.id);
     assert.deepEqual((await box.network.packagePage()).entries, []);
     await box.kill();
+  });
+
+  test("volumes", async () => {
+    const name = `ts-${tier}-${Date.now()}`;
+    const volume = await client.volumes.create({ name, sizeMb: 64, labels: { some_label: "b" } });
+    assert.deepEqual([(await client.volumes.create({ name, getOrCreate: true })).id, volume.labels], [volume.id, { some_label: "b" }]);
+    const box = await Sandbox.create({ runtime: tier, volumes: [{ volume: name, path: "/data" }] });
+    assert.deepEqual(box.info.volumes, [{ volume: volume.id, path: "/data", readOnly: false }]);
+    await box.exec("echo kept >/data/file", { user: "root", check: true });
+    assert.equal((await client.volumes.get(name)).writer, box.id);
+    await assert.rejects(client.volumes.remove(name), sdk.VolumeInUseError);
+    await box.kill();
+    const parts = [];
+    for await (const part of await client.volumes.readArchive(name)) parts.push(part);
+    assert.ok(Buffer.concat(parts).includes("kept"));
+    await client.volumes.writeArchive(name, Buffer.concat(parts));
+    assert.equal((await client.volumes.grow(name, 128)).sizeMb, 128);
+    assert.ok((await client.volumes.list().toArray()).some((found) => found.id === volume.id));
+    await client.volumes.remove(name);
+    await assert.rejects(client.volumes.get(name), sdk.VolumeNotFoundError);
+  });
+
+  test("snapshots, forks and resets", async (context) => {
+    const box = await Sandbox.create({ runtime: tier });
+    await box.files.write("file", "before");
+    const snapshot = await box.snapshot({ name: "sdk", labels: { some_label: tier } }).catch((error) => error);
+    if (snapshot instanceof sdk.UnsupportedError) return context.skip(String(snapshot));
+    assert.deepEqual([snapshot.state, snapshot.sourceSandbox, snapshot.labels], ["ready", box.id, { some_label: tier }]);
+    assert.deepEqual((await client.snapshots.list({ sandbox: box.id, labels: { some_label: tier } }).toArray()).map((s) => s.id), [snapshot.id]);
+    assert.equal((await client.snapshots.update(snapshot.id, { name: "other" })).name, "other");
+    await client.snapshots.verify(snapshot.id);
+    const restored = await Sandbox.create({ snapshot: snapshot.id });
+    assert.deepEqual([restored.info.startedFrom, restored.info.snapshotId, await restored.files.readText("file")], ["snapshot", snapshot.id, "before"]);
+    await restored.files.write("file", "after");
+    await restored.reset();
+    assert.equal(await restored.files.readText("file"), "before");
+    const children = await box.fork({ count: 2, metadata: { some_child: "yes" } });
+    for (const child of children) assert.deepEqual([await child.files.readText("file"), child.info.metadata], ["before", { some_child: "yes" }]);
+    assert.equal((await box.hibernate()).paused.hibernated, true);
+    assert.equal(await box.files.readText("file"), "before");
+    await Promise.all([box, restored, ...children].map((each) => each.kill()));
+    await client.snapshots.remove(snapshot.id);
+    await assert.rejects(client.snapshots.get(snapshot.id), sdk.SnapshotNotFoundError);
+  });
+
+  test("what changed", async (context) => {
+    await sandbox().files.write("/srv/new", "x", { user: "root" });
+    const changes = await sandbox().diff().toArray().catch((error) => error);
+    if (changes instanceof sdk.UnsupportedError) return context.skip(String(changes));
+    const { change, type, size } = changes.find((each) => each.path === "/srv/new");
+    assert.deepEqual([change, type, size], ["added", "file", 1]);
+  });
+
+  test("code", async (context) => {
+    const first = await sandbox().runCode("x=41; echo to stdout", { language: "bash" }).catch((error) => error);
+    if (first instanceof sdk.UnsupportedError) return context.skip(String(first));
+    assert.deepEqual([first.stdout, first.error], ["to stdout\n", null]);
+    const seen = [];
+    await sandbox().runCode("echo $((x+1))", { language: "bash", onStdout: (text) => seen.push(text) });
+    assert.deepEqual(seen, ["42\n"]);
+    assert.equal((await sandbox().runCode("exit 3", { language: "bash" })).error.kind, "exit");
+    const made = await sandbox().codeContexts.create({ language: "bash" });
+    assert.equal((await sandbox().runCode("echo [$x]", { context: made.id })).stdout, "[]\n");
+    assert.ok((await sandbox().codeContexts.list()).some((found) => found.id === made.id));
+    assert.equal(await sandbox().codeContexts.interrupt(made.id), false);
+    assert.equal((await sandbox().codeContexts.restart(made.id)).id, made.id);
+    await sandbox().codeContexts.remove(made.id);
   });
 
   test("errors have their class and fields", async () => {

@@ -143,17 +143,28 @@ class Stream(asyncio.Protocol):
         self._transport.abort() if self._is_writing_paused else self._transport.close()
 
 
-class Task(Generic[T]):
+class Task:
     """Work beside this."""
 
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._task = asyncio.ensure_future(work())
-
-    async def join(self) -> T:
-        return await self._task
 
     def give_up(self) -> None:
         self._task.cancel()
+
+
+async def completed(work: Callable[[], Coroutine[Any, Any, T]], undo: Callable[[T], Coroutine[Any, Any, object]]) -> T:
+    """What must not be left in the middle, because its other half is elsewhere. When the wait for it is cancelled, it is undone."""
+    task = asyncio.ensure_future(work())
+
+    async def undo_it() -> None:
+        await undo(await task)
+
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        later(undo_it)
+        raise
 
 
 async def in_thread(work: Callable[[], T]) -> T:

@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 import time
-from typing import Any, BinaryIO, Callable, Generic, Iterable, Iterator, Optional, TypeVar, Union
+from typing import Any, BinaryIO, Callable, Iterable, Iterator, Optional, TypeVar, Union
 
 from .errors import ConnectionLostError, ConnectionTimeoutError
 
@@ -106,29 +106,19 @@ class Stream:
         self._socket.close()
 
 
-class Task(Generic[T]):
+class Task:
     """Work beside this."""
 
-    def __init__(self, work: Callable[[], T]) -> None:
-        self._result: Any = None
-        self._error: Optional[BaseException] = None
-        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
-        self._thread.start()
-
-    def _run(self, work: Callable[[], T]) -> None:
-        try:
-            self._result = work()
-        except BaseException as error:
-            self._error = error
-
-    def join(self) -> T:
-        self._thread.join()
-        if self._error:
-            raise self._error
-        return self._result  # type: ignore[no-any-return]
+    def __init__(self, work: Callable[[], None]) -> None:
+        threading.Thread(target=work, daemon=True).start()
 
     def give_up(self) -> None:
         """Nothing: it ends with what it works on."""
+
+
+def completed(work: Callable[[], T], undo: Callable[[T], object]) -> T:
+    """What must not be left in the middle; a thread is not cancelled."""
+    return work()
 
 
 def in_thread(work: Callable[[], T]) -> T:

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from .. import _routes as routes
 from .._decode import decode
-from .._io_async import AsyncSource, Opening, Task, last_wish, later, opening
+from .._io_async import AsyncSource, Opening, Task, completed, last_wish, later, opening
 from .._results import CodeResult, ExecResult
-from ..errors import ConflictError, ExecutionNotFoundError, NotFoundError
+from ..errors import ConflictError, NotFoundError
 from ..types import (
     Change, CodeOutput, ExecutionInfo, ExecutionState, Kept, LimitsRequest, NetworkPolicy, OnTimeout, Port, ProcessInfo, Pty, SandboxInfo, SandboxState,
     Signal, Snapshot, Stats, Tier, VolumeMount)
@@ -206,8 +206,12 @@ class AsyncSandbox:
 
     async def _start(self, command: Command, body: Dict[str, Any]) -> AsyncExecution:
         spelled = {"command": command} if isinstance(command, str) else {"argv": [*command]}
-        answer = await self._transport.json(routes.START_EXECUTION, self._params, json={**spelled, **body})
-        return AsyncExecution(self._transport, decode(ExecutionInfo, answer))
+
+        async def ask() -> AsyncExecution:
+            answer = await self._transport.json(routes.START_EXECUTION, self._params, json={**spelled, **body})
+            return AsyncExecution(self._transport, decode(ExecutionInfo, answer))
+
+        return await completed(ask, lambda execution: execution.kill())
 
     async def exec(self, command: Command, *, env: Optional[Dict[str, str]] = None, cwd: Optional[str] = None, user: Optional[str] = None,
                    stdin: Optional[AsyncSource] = None, timeout_ms: Optional[int] = None, kill_grace_ms: Optional[int] = None,
@@ -222,19 +226,21 @@ class AsyncSandbox:
         execution = await self._start(command, {
             "env": env, "cwd": cwd, "user": user, "timeout_ms": timeout_ms, "kill_grace_ms": kill_grace_ms, "name": name,
             **({"stdin": True} if inline is None else inline)})
-        feeding: Optional[Task[None]] = None
+        feeding: Optional[Task] = None
+        failures: List[Exception] = []
         try:
             if inline is None and stdin is not None:
-                feeding = Task(lambda: _feed(execution, stdin))
+                feeding = Task(lambda: _feed(execution, stdin, failures))
             result = await execution.result(on_stdout=on_stdout, on_stderr=on_stderr)
-            if feeding:
-                await feeding.join()
         except BaseException:
-            if feeding:
-                feeding.give_up()
             if execution.info.state != "ended":
                 await last_wish(execution.kill)
             raise
+        finally:
+            if feeding:
+                feeding.give_up()  # a command need not read its input to the end, nor the input have one
+        if failures:
+            raise failures[0]
         return result.check() if check else result
 
     async def run_code(self, code: str, *, language: Optional[str] = None, context: Optional[str] = None, env: Optional[Dict[str, str]] = None,
@@ -300,8 +306,11 @@ class AsyncSandbox:
         return PreviewResponse(response.status, response.headers, await response.read())
 
 
-async def _feed(execution: AsyncExecution, stdin: AsyncSource) -> None:
+async def _feed(execution: AsyncExecution, stdin: AsyncSource, failures: List[Exception]) -> None:
     try:
         await execution.write_stdin(stdin, close=True)
-    except (ConflictError, ExecutionNotFoundError):
-        pass  # a command need not read its input to the end
+    except (ConflictError, NotFoundError):
+        pass  # it has ended
+    except Exception as error:
+        failures.append(error)
+        await last_wish(execution.kill)  # it would wait for the rest

@@ -9,7 +9,7 @@ from typing import Any, AsyncIterator, Dict, List, Mapping, NamedTuple, Optional
 from urllib.parse import quote, quote_from_bytes
 
 from .. import _h1
-from .._io_async import AsyncSource, Lock, PeerAnswered, Stream, pieces, sleep
+from .._io_async import AsyncSource, PeerAnswered, Stream, pieces, sleep
 from .._routes import Route
 from .._settings import find_server
 from ..errors import ApiError, ConnectionLostError, ProtocolError, error_from_answer
@@ -129,7 +129,6 @@ class AsyncTransport:
         self._prefix = server.url.path.rstrip("/")
         self._headers = {"Host": server.url.netloc.rpartition("@")[2], "Authorization": f"Bearer {server.api_key}", **(headers or {})}
         self._kept: List[Tuple[Stream, float]] = []
-        self._lock = Lock()
 
     def close(self) -> None:
         while self._kept:
@@ -223,13 +222,14 @@ class AsyncTransport:
         return await Stream.connect(self._host, self._port, self._tls, self.options.connect_timeout_ms / 1000)
 
     async def _take(self) -> Stream:
-        async with self._lock:
-            while self._kept:
+        while True:
+            try:
                 stream, since = self._kept.pop()
-                if not stream.is_stale and time.monotonic() - since < MAX_IDLE_SECONDS:
-                    return stream
-                stream.close()
-        return await self._connect()
+            except IndexError:
+                return await self._connect()
+            if not stream.is_stale and time.monotonic() - since < MAX_IDLE_SECONDS:
+                return stream
+            stream.close()
 
     async def _once(self, method: str, target: str, headers: Mapping[str, str], content: Optional[AsyncSource],
                     idle_timeout_ms: Optional[int]) -> AsyncResponse:

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from .. import _routes as routes
 from .._decode import decode
-from .._io_sync import Source, Task, last_wish, later, opening
+from .._io_sync import Source, Task, completed, last_wish, later, opening
 from .._results import CodeResult, ExecResult
-from ..errors import ConflictError, ExecutionNotFoundError, NotFoundError
+from ..errors import ConflictError, NotFoundError
 from ..types import (
     Change, CodeOutput, ExecutionInfo, ExecutionState, Kept, LimitsRequest, NetworkPolicy, OnTimeout, Port, ProcessInfo, Pty, SandboxInfo, SandboxState,
     Signal, Snapshot, Stats, Tier, VolumeMount)
@@ -207,8 +207,12 @@ class Sandbox:
 
     def _start(self, command: Command, body: Dict[str, Any]) -> Execution:
         spelled = {"command": command} if isinstance(command, str) else {"argv": [*command]}
-        answer = self._transport.json(routes.START_EXECUTION, self._params, json={**spelled, **body})
-        return Execution(self._transport, decode(ExecutionInfo, answer))
+
+        def ask() -> Execution:
+            answer = self._transport.json(routes.START_EXECUTION, self._params, json={**spelled, **body})
+            return Execution(self._transport, decode(ExecutionInfo, answer))
+
+        return completed(ask, lambda execution: execution.kill())
 
     def exec(self, command: Command, *, env: Optional[Dict[str, str]] = None, cwd: Optional[str] = None, user: Optional[str] = None,
                    stdin: Optional[Source] = None, timeout_ms: Optional[int] = None, kill_grace_ms: Optional[int] = None,
@@ -223,19 +227,21 @@ class Sandbox:
         execution = self._start(command, {
             "env": env, "cwd": cwd, "user": user, "timeout_ms": timeout_ms, "kill_grace_ms": kill_grace_ms, "name": name,
             **({"stdin": True} if inline is None else inline)})
-        feeding: Optional[Task[None]] = None
+        feeding: Optional[Task] = None
+        failures: List[Exception] = []
         try:
             if inline is None and stdin is not None:
-                feeding = Task(lambda: _feed(execution, stdin))
+                feeding = Task(lambda: _feed(execution, stdin, failures))
             result = execution.result(on_stdout=on_stdout, on_stderr=on_stderr)
-            if feeding:
-                feeding.join()
         except BaseException:
-            if feeding:
-                feeding.give_up()
             if execution.info.state != "ended":
                 last_wish(execution.kill)
             raise
+        finally:
+            if feeding:
+                feeding.give_up()  # a command need not read its input to the end, nor the input have one
+        if failures:
+            raise failures[0]
         return result.check() if check else result
 
     def run_code(self, code: str, *, language: Optional[str] = None, context: Optional[str] = None, env: Optional[Dict[str, str]] = None,
@@ -301,8 +307,11 @@ class Sandbox:
         return PreviewResponse(response.status, response.headers, response.read())
 
 
-def _feed(execution: Execution, stdin: Source) -> None:
+def _feed(execution: Execution, stdin: Source, failures: List[Exception]) -> None:
     try:
         execution.write_stdin(stdin, close=True)
-    except (ConflictError, ExecutionNotFoundError):
-        pass  # a command need not read its input to the end
+    except (ConflictError, NotFoundError):
+        pass  # it has ended
+    except Exception as error:
+        failures.append(error)
+        last_wish(execution.kill)  # it would wait for the rest

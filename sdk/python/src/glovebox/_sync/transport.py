@@ -10,7 +10,7 @@ from typing import Any, Iterator, Dict, List, Mapping, NamedTuple, Optional, Tup
 from urllib.parse import quote, quote_from_bytes
 
 from .. import _h1
-from .._io_sync import Source, Lock, PeerAnswered, Stream, pieces, sleep
+from .._io_sync import Source, PeerAnswered, Stream, pieces, sleep
 from .._routes import Route
 from .._settings import find_server
 from ..errors import ApiError, ConnectionLostError, ProtocolError, error_from_answer
@@ -130,7 +130,6 @@ class Transport:
         self._prefix = server.url.path.rstrip("/")
         self._headers = {"Host": server.url.netloc.rpartition("@")[2], "Authorization": f"Bearer {server.api_key}", **(headers or {})}
         self._kept: List[Tuple[Stream, float]] = []
-        self._lock = Lock()
 
     def close(self) -> None:
         while self._kept:
@@ -224,13 +223,14 @@ class Transport:
         return Stream.connect(self._host, self._port, self._tls, self.options.connect_timeout_ms / 1000)
 
     def _take(self) -> Stream:
-        with self._lock:
-            while self._kept:
+        while True:
+            try:
                 stream, since = self._kept.pop()
-                if not stream.is_stale and time.monotonic() - since < MAX_IDLE_SECONDS:
-                    return stream
-                stream.close()
-        return self._connect()
+            except IndexError:
+                return self._connect()
+            if not stream.is_stale and time.monotonic() - since < MAX_IDLE_SECONDS:
+                return stream
+            stream.close()
 
     def _once(self, method: str, target: str, headers: Mapping[str, str], content: Optional[Source],
                     idle_timeout_ms: Optional[int]) -> Response:
