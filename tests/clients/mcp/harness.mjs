@@ -48,6 +48,10 @@ export async function dropKey(made) {
   await native("DELETE", `/v1/keys/${made.id}`);
 }
 
+const open = new Set();
+// What failed tests left open would keep this program alive.
+export const closeLeft = () => Promise.allSettled([...open].map((mcp) => mcp.close()));
+
 // A connected client. Its close() ends the session as the transport has it.
 export async function connect(transportName, key) {
   const isHttp = transportName === "http";
@@ -59,14 +63,17 @@ export async function connect(transportName, key) {
   client.onerror = (error) => troubles.push(error);
   await client.connect(transport);
   await client.listTools(); // from here on the client checks results against their schemas
-  return {
+  const mcp = {
     client, transport, troubles,
     call: (name, args = {}, options = {}) => client.callTool({ name, arguments: args }, undefined, { timeout: 120_000, ...options }),
     async close() {
+      open.delete(mcp);
       if (isHttp) await transport.terminateSession();
       await client.close();
     },
   };
+  open.add(mcp);
+  return mcp;
 }
 
 export const textOf = (result) => result.content.filter((c) => c.type === "text").map((c) => c.text).join("\n");

@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { connect, dropKey, fails, native, newKey, textOf, tiers, until, works } from "./harness.mjs";
+import { closeLeft, connect, dropKey, fails, native, newKey, textOf, tiers, until, works } from "./harness.mjs";
 
 // 1x1 pixel.
 const PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
@@ -18,6 +18,7 @@ function suite(transport, tier) {
   });
   after(async () => {
     await mcp.close();
+    await closeLeft();
     assert.deepEqual(mcp.troubles.map(String), []);
     await dropKey(key);
   });
