@@ -18,6 +18,11 @@ Async<void> stream_out(Call& call, int status, http::Headers headers, sandbox::B
   }
 }
 
+Result<void> check_archive(const http::Request& request) {
+  if (request.has_body) return {};
+  return fail(Code::kInvalidArgument, "the body must be a tar archive");
+}
+
 Async<std::optional<sandbox::FileEntry>> stream_in(Call& call, sandbox::ByteSink& sink) {
   while (true) {
     GB_CO_TRY(std::string piece, co_await call.exchange.body.read_some(kPieceBytes));
@@ -205,8 +210,7 @@ Async<void> read_archive(const Parts& parts, Call& call) {
 Async<void> write_archive(const Parts& parts, Call& call) {
   GB_CO_TRYV(check_query(call.request(), {"path", "user"}));
   GB_CO_TRY(const Target t, target_of(call.request()));
-  // Even an archive of nothing has bytes.
-  if (!call.request().has_body) co_return fail(Code::kInvalidArgument, "the body must be a tar archive");
+  GB_CO_TRYV(check_archive(call.request()));
   GB_CO_TRY(auto sink, co_await parts.service->write_archive(call.caller, call.param("id"), t.user, t.path));
   GB_CO_TRYV(co_await stream_in(call, *sink));
   co_return co_await call.send_json(200, "{}");

@@ -31,6 +31,8 @@ Result<size_t> query_limit(const http::Request& request);  // 1 … 1000, defaul
 // client that breaks off leaves what was there.
 Async<void> stream_out(Call& call, int status, http::Headers headers, sandbox::ByteSource& source);
 Async<std::optional<sandbox::FileEntry>> stream_in(Call& call, sandbox::ByteSink& sink);
+// kInvalidArgument for a request without a body: even an archive of nothing has bytes.
+Result<void> check_archive(const http::Request& request);
 
 // Sends `chunk`-wise output of an execution over an accepted WebSocket until its end or the client's.
 Async<void> attach(Call& call, sandbox::ExecutionPtr execution, uint64_t cursor);

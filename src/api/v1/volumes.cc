@@ -76,6 +76,7 @@ Async<void> read_archive(const Parts& parts, Call& call) {
 }
 
 Async<void> write_archive(const Parts& parts, Call& call) {
+  GB_CO_TRYV(check_archive(call.request()));
   GB_CO_TRY(auto sink, co_await parts.volumes->import_volume(call.caller, call.param("volume")));
   GB_CO_TRYV(co_await stream_in(call, *sink));
   sink.reset();  // the volume is free again before the caller knows
