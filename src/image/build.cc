@@ -109,6 +109,8 @@ std::vector<std::string> mmdebstrap_command(const Recipe& recipe, const std::str
   for (const auto& glob : recipe.exclude) command.push_back("--dpkgopt=path-exclude=" + glob);
   for (const auto& glob : recipe.keep) command.push_back("--dpkgopt=path-include=" + glob);
   for (const auto& hook : cache_hooks(cache)) command.push_back(hook);
+  for (const auto& line : recipe.run)
+    command.push_back("--customize-hook=chroot \"$1\" /bin/sh -ec " + shell_quote(line));
   if (!recipe.packages.empty()) command.push_back("--include=" + join(recipe.packages, ","));
   command.push_back(suite);
   command.push_back(root);

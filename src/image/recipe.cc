@@ -78,6 +78,7 @@ class Parser {
     if (verb == "remove") return append(recipe_.remove, words, is_plain_path);
     if (verb == "directory" || verb == "file") return node(verb == "directory", words);
     if (verb == "env") return env(line, words);
+    if (verb == "run") return run_later(line);
     return setting(verb, words);
   }
 
@@ -117,6 +118,11 @@ class Parser {
     const size_t name_at = line.find(words[0], line.find("env") + 3);
     const size_t value_at = line.find_first_not_of(" \t", name_at + words[0].size());
     recipe_.config.env[words[0]] = value_at == std::string::npos ? "" : line.substr(value_at);
+    return {};
+  }
+
+  Result<void> run_later(const std::string& line) {
+    recipe_.run.push_back(line.substr(line.find_first_not_of(" \t", line.find("run") + 3)));
     return {};
   }
 

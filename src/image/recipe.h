@@ -31,11 +31,13 @@ struct RecipeNode {
 //   directory PATH MODE UID GID
 //   file PATH MODE UID GID    content: the lines that follow, up to a line "end"
 //   env NAME VALUE…           rest of the line
+//   run COMMAND…              rest of the line, by sh -e as root inside, when the packages are in
+//                             and before directories and files are added
 //   user NAME / workdir PATH
 struct Recipe {
   std::string name;
   std::string suite;
-  std::vector<std::string> packages, exclude, keep, remove;
+  std::vector<std::string> packages, exclude, keep, remove, run;
   std::vector<RecipeNode> nodes;
   TemplateConfig config;
   std::string text;  // of itself and all it inherits; equal text, equal recipe

@@ -11,7 +11,7 @@ TEST(Recipe, InheritsAndAddsToTheBase) {
       {"base", "suite trixie\npackages python3 git\nenv A 1\nuser user\nworkdir /workspace\n"},
       {"more",
        "# comment\ninherit base\npackages git python3-numpy\nenv A two words\nfile /etc/x.conf "
-       "0600 0 1000\nline\n\n# kept\nend\nremove /etc/y\n"}};
+       "0600 0 1000\nline\n\n# kept\nend\nremove /etc/y\nrun echo  'a b' > /x\n"}};
   const auto recipe = parse_recipe("more", texts);
   ASSERT_TRUE(recipe) << recipe.error().message;
   EXPECT_EQ(recipe->packages, (std::vector<std::string>{"python3", "git", "python3-numpy"}));
@@ -22,6 +22,7 @@ TEST(Recipe, InheritsAndAddsToTheBase) {
   EXPECT_EQ(recipe->nodes[0].mode, 0600u);
   EXPECT_EQ(recipe->nodes[0].gid, 1000u);
   EXPECT_EQ(recipe->remove, std::vector<std::string>{"/etc/y"});
+  EXPECT_EQ(recipe->run, std::vector<std::string>{"echo  'a b' > /x"});
   EXPECT_NE(recipe->text.find("packages python3 git"), std::string::npos)
       << "a change of the base must change the digest";
 }
@@ -32,7 +33,8 @@ TEST(Recipe, RefusesWhatItDoesNotUnderstand) {
         "suite trixie\npackages a;b\n", "suite trixie\nfile /x 0644 0 0\nno end\n",
         "suite trixie\nfile /x 99 0 0\nend\n", "suite trixie\ndirectory /a/../b 0755 0 0\n",
         "suite trixie\nremove /\n", "suite trixie\nworkdir x\n", "suite trixie\ninherit base\n",
-        "inherit r\nsuite x\n", "suite\n", "suite a b\n"}) {
+        "inherit r\nsuite x\n", "suite\n", "suite a b\n",
+        "suite trixie\nrun\n"}) {
     const auto recipe = parse_recipe("r", {{"r", text}, {"base", "suite trixie\n"}});
     ASSERT_FALSE(recipe) << text;
     EXPECT_EQ(recipe.error().code, Code::kInvalidArgument) << text;
