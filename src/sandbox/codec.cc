@@ -328,6 +328,7 @@ std::string encode(const ExecInfo& i) {
   json::array argv(i.argv.begin(), i.argv.end());
   json::object o{{"id", i.id}, {"sandbox_id", i.sandbox_id}, {"name", i.name}, {"pid", i.pid},
                  {"argv", std::move(argv)}, {"command", i.command}, {"cwd", i.cwd}, {"user", i.user}, {"pty", i.pty},
+                 {"background", i.background},
                  {"started_ms", unix_millis(i.started_at)}, {"children_left", i.children_left},
                  {"stdout_bytes", i.stdout_bytes}, {"stderr_bytes", i.stderr_bytes}, {"kept_bytes", i.kept_bytes},
                  {"dropped_stdout", i.dropped_stdout}, {"dropped_stderr", i.dropped_stderr},
@@ -351,7 +352,7 @@ Result<ExecInfo> decode_execution(std::string_view text) {
   Reader r(o, Code::kCorrupt);
   r.text("id", &i.id).text("sandbox_id", &i.sandbox_id).text("name", &i.name).number("pid", &i.pid)
       .list("argv", &i.argv).text("command", &i.command).text("cwd", &i.cwd).text("user", &i.user)
-      .boolean("pty", &i.pty).number("started_ms", &started).boolean("children_left", &i.children_left)
+      .boolean("pty", &i.pty).boolean("background", &i.background).number("started_ms", &started).boolean("children_left", &i.children_left)
       .number("stdout_bytes", &i.stdout_bytes).number("stderr_bytes", &i.stderr_bytes)
       .number("kept_bytes", &i.kept_bytes).number("dropped_stdout", &i.dropped_stdout)
       .number("dropped_stderr", &i.dropped_stderr).number("next_cursor", &i.next_cursor)

@@ -260,6 +260,7 @@ void RunningExecution::update_counts() {
   info_.kept_bytes = info_.next_cursor = spool_.end();
   info_.dropped_stdout = info_.stdout_bytes - std::min(info_.stdout_bytes, spool_.stream_end(Stream::kStdout));
   info_.dropped_stderr = info_.stderr_bytes - std::min(info_.stderr_bytes, spool_.stream_end(Stream::kStderr));
+  if (info_.background && info_.stdout_bytes > 0) counts_ = {};
 }
 
 Awaitable<void> RunningExecution::write_loop() {

@@ -335,6 +335,30 @@ TEST(Lifecycle, FreezesWhenQuietAndThawsForACall) {
   });
 }
 
+TEST(Lifecycle, WhatServesOthersIsNoReasonToKeepItAwakeOnceItHasSpoken) {
+  Config config;
+  config.freeze_after = 20ms;
+  World w(config);
+  w.run([&]() -> Awaitable<void> {
+    auto box = co_await w.create();
+    ExecSpec spec;
+    spec.background = true;
+    spec.command = "hang";
+    auto starting = co_await w.manager().execute(w.caller, box->id, spec);
+    EXPECT_TRUE(starting.has_value());
+    const int before = w.runtime().freezes;
+    co_await sleep_for(100ms);
+    EXPECT_EQ(w.runtime().freezes, before) << "frozen while it started";
+    EXPECT_TRUE((co_await (*starting)->kill()).has_value());
+    spec.command = "serve ready";
+    auto serving = co_await w.manager().execute(w.caller, box->id, spec);
+    EXPECT_TRUE(serving.has_value());
+    EXPECT_TRUE(co_await eventually([&] { return w.info(box->id).frozen; }));
+    EXPECT_EQ(w.info(box->id).running_executions, 0);
+    EXPECT_FALSE((*serving)->ended());
+  });
+}
+
 TEST(Lifecycle, AFreezeThatFailsIsNotTriedAgainAtOnce) {
   Config config;
   config.freeze_after = 1ms;

@@ -286,7 +286,7 @@ void Sandbox::resume_executions(const std::vector<codec::AgentExecution>& known)
     auto found = executions_.find(agent.id);
     if (found != executions_.end() && found->second->ended()) {
       // Recorded, but the agent was not told. Binding to it again lets it be forgotten.
-      found->second->attach_to_forget(link_, count(&Sandbox::alive_executions_));
+      found->second->attach_to_forget(link_, found->second->info().background ? nullptr : count(&Sandbox::alive_executions_));
       continue;
     }
     std::shared_ptr<RunningExecution> execution;
@@ -473,6 +473,7 @@ Async<ExecutionPtr> Sandbox::execute(ExecSpec spec) {
   info.cwd = spec.cwd.empty() ? document_.info.workdir : spec.cwd;
   info.user = spec.user.empty() ? document_.info.user : spec.user;
   info.pty = spec.pty.has_value();
+  info.background = spec.background;
   info.started_at = std::chrono::system_clock::now();
   std::string message = codec::exec_message(info.id, spec, document_.info);
   auto execution = add_execution(std::move(info));

@@ -160,6 +160,8 @@ struct ExecSpec {
   std::optional<Pty> pty;
   Millis timeout{0};              // 0: none
   Millis kill_grace{0};
+  // The platform's own, which serves others: from its first output on it is no reason to keep the sandbox awake, or from being idle.
+  bool background = false;
   bool detached = false;          // the caller gets an id and comes back: recorded before execute() returns
 };
 
@@ -178,6 +180,7 @@ struct ExecInfo {
   std::vector<std::string> argv;
   std::string command, cwd, user;
   bool pty = false;
+  bool background = false;
   WallTime started_at;
   std::optional<WallTime> ended_at;
   std::optional<Outcome> outcome;  // empty while running

@@ -117,7 +117,8 @@ Awaitable<void> FakeAgent::start(uint32_t channel, const std::string& payload) {
   if (verb == "signal") running.outcome = R"("outcome":"signalled","signal":)" + rest;
   if (verb == "print") running.out = rest;
   if (verb == "flood") running.left = std::stoull(rest);
-  if (verb == "hang") running.outcome = "";
+  if (verb == "serve") running.out = rest;
+  if (verb == "hang" || verb == "serve") running.outcome = "";
   co_await peer.send(channel, Type::kStarted, R"({"pid":7})");
   const std::string id = running.id;
   co_await push(executions[id] = std::move(running));

@@ -11,7 +11,7 @@
 namespace glovebox::sandbox::testing {
 
 // An agent that keeps spec/channel.md, with commands in place of programs:
-//   exit N · signal N · print TEXT · flood BYTES (then exits 0) · hang (until KILL) · fail CODE · never (no answer at all)
+//   exit N · signal N · print TEXT · flood BYTES (then exits 0) · hang (until KILL) · serve TEXT (prints it and hangs) · fail CODE · never (no answer at all)
 // It is the sandbox's, not the daemon's: executions outlive connections.
 class FakeAgent {
  public:
