@@ -8,6 +8,7 @@ set(GLOVEBOX_LAYERS
   "policy"
   "image network egress registry runtime"
   "tenant sandbox"
+  "code"
   "api"
   "programs")
 

@@ -160,14 +160,31 @@ void strip_credentials(http::Headers& headers, const std::string& daemon_token) 
   });
 }
 
-// A port of a server inside.
-Async<void> serve_port(const Parts& parts, http::Exchange& exchange, const SandboxInfo& info, uint16_t port) {
+Result<void> check_traffic(const Parts& parts, const http::Request& request, const SandboxInfo& info) {
   const auto traffic = info.attributes.find(kTrafficAttribute);
   const bool is_public = traffic != info.attributes.end() && traffic->second == "public";
-  const std::string shown = exchange.request.header(kTrafficHeader).value_or("");
-  if (!is_public && !Access(parts.tokens).is_traffic_token(info.id, shown)) {
-    co_return fail(Code::kForbidden, "this sandbox's ports need the header e2b-traffic-access-token");
+  const std::string shown = request.header(kTrafficHeader).value_or("");
+  if (is_public || Access(parts.tokens).is_traffic_token(info.id, shown)) return {};
+  return fail(Code::kForbidden, "this sandbox's ports need the header e2b-traffic-access-token");
+}
+
+// Clients show the daemon's token where code is run, and nothing where contexts are listed and made.
+Async<void> serve_code(const Parts& parts, http::Exchange& exchange, SandboxInfo info) {
+  DaemonCall call{exchange, parts, std::move(info), {}, {}};
+  call.caller = caller_for(call.info);
+  const bool has_token = exchange.request.header("X-Access-Token").has_value();
+  if (has_token || exchange.request.path == "/execute") {
+    GB_CO_TRYV(authorize(call));
+  } else {
+    GB_CO_TRYV(check_traffic(parts, exchange.request, call.info));
   }
+  GB_CO_TRYV(co_await wake(parts, call.info));
+  co_return co_await serve_interpreter(call);
+}
+
+// A port of a server inside.
+Async<void> serve_port(const Parts& parts, http::Exchange& exchange, const SandboxInfo& info, uint16_t port) {
+  GB_CO_TRYV(check_traffic(parts, exchange.request, info));
   GB_CO_TRYV(co_await wake(parts, info));
   strip_credentials(exchange.request.headers, Access(parts.tokens).daemon_token(info.id));
   co_return co_await parts.previews.pass(exchange, info.id, port);
@@ -176,6 +193,7 @@ Async<void> serve_port(const Parts& parts, http::Exchange& exchange, const Sandb
 Async<void> serve_target(const Parts& parts, http::Exchange& exchange, const Target& target) {
   GB_CO_TRY(auto info, live_sandbox(parts, target.id));
   if (target.port == kDaemonPort) co_return co_await serve_daemon(parts, exchange, std::move(info));
+  if (target.port == kInterpreterPort) co_return co_await serve_code(parts, exchange, std::move(info));
   co_return co_await serve_port(parts, exchange, info, target.port);
 }
 

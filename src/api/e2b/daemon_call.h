@@ -27,6 +27,8 @@ http::Headers open_headers();
 
 // RPC: unary calls are answered in full, streams in envelopes; errors of both in their own form.
 Async<void> serve_rpc(DaemonCall& call);
+// The port of the code interpreter: /execute, /contexts, /health.
+Async<void> serve_interpreter(DaemonCall& call);
 // GET and POST /files.
 Async<void> download(DaemonCall& call);
 Async<void> upload(DaemonCall& call);

@@ -3,6 +3,7 @@
 
 #include "api/preview/gateway.h"
 #include "base/async.h"
+#include "code/interpreter.h"
 #include "http/router.h"
 #include "sandbox/service.h"
 #include "sandbox/snapshots.h"
@@ -18,6 +19,7 @@ struct Parts {
   tenant::Keys& keys;
   preview::Gateway& previews;
   BlockingPool& pool;
+  code::Interpreter& code;
   preview::Tokens tokens;  // of a secret of its own; see Access
 };
 

@@ -4,6 +4,7 @@
 
 #include <boost/json/object.hpp>
 
+#include "api/e2b/code_view.h"
 #include "api/e2b/access.h"
 #include "api/e2b/errors.h"
 #include "api/e2b/list.h"
@@ -263,6 +264,21 @@ TEST(E2bMultipart, BrokenBodiesAreRefused) {
   EXPECT_EQ(parts_of(std::string(20'000, 'x'), 1000), "error: invalid_argument");
   EXPECT_EQ(parts_of("--X Yno line", 5), "error: invalid_argument");
   EXPECT_EQ(parts_of("--X Y\r\nA: " + std::string(20'000, 'x'), 1000), "error: invalid_argument");
+}
+
+TEST(E2bCode, LinesAreAsciiAndSayWhatClientsKnow) {
+  const WallTime time = from_unix_millis(1'769'860'800'123);
+  const auto line = [&](std::string_view text) { return event_line(*code::decode_event(text), time); };
+  EXPECT_EQ(line(R"({"event":"start","count":2})"), "{\"type\":\"number_of_executions\",\"execution_count\":2}\n");
+  EXPECT_EQ(line("{\"event\":\"stdout\",\"text\":\"\u00e9\U0001F40D\\n\"}"),
+            "{\"type\":\"stdout\",\"text\":\"\\u00e9\\ud83d\\udc0d\\n\",\"timestamp\":\"" + iso_time(time) + "\"}\n");
+  EXPECT_EQ(line(R"({"event":"result","main":true,"data":{"text/plain":"'it'","image/png":"aA==","x/y":1}})"),
+            "{\"type\":\"result\",\"is_main_result\":true,\"text\":\"it\",\"png\":\"aA==\",\"extra\":{\"x/y\":1}}\n");
+  EXPECT_EQ(line(R"({"event":"error","name":"E","value":"v","traceback":"t","kind":"died"})"),
+            "{\"type\":\"error\",\"name\":\"E\",\"value\":\"v\",\"traceback\":\"t\"}\n");
+  EXPECT_EQ(line(R"({"event":"keepalive"})"), "{\"type\":\"keepalive\"}\n");
+  EXPECT_EQ(line(R"({"event":"end","count":2})"), "{\"type\":\"end_of_execution\"}\n");
+  EXPECT_EQ(ascii_json("\xff\xe2\x82"), "\\ufffd\\ufffd");
 }
 
 }  // namespace

@@ -145,6 +145,7 @@ void add_routes(http::Router& router, const Parts& parts) {
   add_snapshot_routes(router, parts);
   add_execution_routes(router, parts);
   add_file_routes(router, parts);
+  add_code_routes(router, parts);
   add_network_routes(router, parts);
   add_volume_routes(router, parts);
   add_other_routes(router, parts);

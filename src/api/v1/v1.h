@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "code/interpreter.h"
 #include "http/router.h"
 #include "image/templates.h"
 #include "network/network.h"
@@ -23,6 +24,7 @@ struct Parts {
   image::Templates* templates = nullptr;
   sandbox::Volumes* volumes = nullptr;
   network::Network* network = nullptr;
+  code::Interpreter* code = nullptr;
   BlockingPool* pool = nullptr;
   Executor executor;
   std::string version;

@@ -50,6 +50,7 @@ struct Parsed {
   ResetOptions reset;
   HibernateOptions hibernate;
   LogsOptions logs;
+  CodeOptions code;
   NetworkShowOptions network;
   NetworkLogOptions network_log;
   TemplateOptions templates;
@@ -239,6 +240,14 @@ void CommandLine::add_run_commands() {
     take_command(*shell, false);
     chosen_ = [this](const Settings& s) { return actions_.shell(s, parsed_.run); };
   });
+
+  CLI::App* code = command(app_, "code", "Run code in a context that keeps its state, and show its results");
+  code->add_option("ID", parsed_.code.sandbox, "The sandbox")->required();
+  code->add_option("FILE", parsed_.code.file, "The code; -: standard input")->capture_default_str();
+  code->add_option("-l,--language", parsed_.code.language, "python, javascript or bash [python]");
+  code->add_option("--context", parsed_.code.context, "A context's id [the language's own]")->excludes("--language");
+  code->add_option("--timeout", parsed_.code.timeout, "Interrupt it after this time, for example 30s")->check(kDuration);
+  on_run(code, [this](const Settings& s) { return actions_.code(s, parsed_.code); });
 
   CLI::App* logs = command(app_, "logs", "What an execution wrote");
   logs->add_option("ID", parsed_.logs.sandbox, "The sandbox")->required();
@@ -562,6 +571,7 @@ Actions real_actions(std::function<int(const Settings&, const UpOptions&)> up) {
           command_exec,
           command_shell,
           command_logs,
+          command_code,
           command_network,
           command_connections,
           command_packages,

@@ -38,6 +38,7 @@ struct Actions {
   std::function<int(const Settings&, const ExecOptions&)> exec;
   std::function<int(const Settings&, const RunOptions&)> shell;
   std::function<int(const Settings&, const LogsOptions&)> logs;
+  std::function<int(const Settings&, const CodeOptions&)> code;
   std::function<int(const Settings&, const NetworkShowOptions&)> network;
   std::function<int(const Settings&, const NetworkLogOptions&)> connections, packages;
   std::function<int(const Settings&)> presets;

@@ -24,6 +24,7 @@ struct Called {
   ExecOptions exec;
   UpOptions up;
   LogsOptions logs;
+  CodeOptions code;
   KillOptions kill;
   PauseOptions pause;
   SnapshotOptions snapshot;
@@ -55,6 +56,7 @@ Called call(const std::vector<std::string>& arguments) {
   actions.exec = noted("exec", &Called::exec);
   actions.shell = noted("shell", &Called::run);
   actions.logs = noted("logs", &Called::logs);
+  actions.code = noted("code", &Called::code);
   actions.kill = noted("kill", &Called::kill);
   actions.pause = noted("pause", &Called::pause);
   actions.resume = noted("resume", &Called::pause);
@@ -154,6 +156,8 @@ TEST(CommandLine, ShellTakesAnIdOrNone) {
 
 TEST(CommandLine, ReadsTheOthers) {
   EXPECT_EQ(call({"up", "--listen", "127.0.0.1:0", "--json-logs"}).up.listen, "127.0.0.1:0");
+  EXPECT_EQ(call({"code", "s"}).code.file, "-");
+  EXPECT_EQ(call({"code", "s", "f.js", "-l", "js", "--timeout", "2s"}).code.language, "js");
   EXPECT_TRUE(call({"logs", "s", "e", "-f"}).logs.follow);
   EXPECT_EQ(call({"logs", "s", "e", "--since-cursor", "12"}).logs.since_cursor, 12u);
   EXPECT_THAT(call({"kill", "a", "b"}).kill.sandboxes, ElementsAre("a", "b"));
@@ -241,6 +245,9 @@ TEST(CommandLine, WrongOnesAreExplainedAndRunNothing) {
       {"resume"},
       {"kill", "--all", "x"},
       {"logs", "s"},
+      {"code"},
+      {"code", "s", "--timeout", "soon"},
+      {"code", "s", "-l", "js", "--context", "c"},
       {"run", "--egress", "some", "--", "true"},
       {"run", "--allow", "a.example:0", "--", "true"},
       {"run", "--allow", "20.0.0.1", "--", "true"},

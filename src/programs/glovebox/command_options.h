@@ -44,6 +44,11 @@ struct LogsOptions {
   uint64_t since_cursor = 0;
 };
 
+struct CodeOptions {
+  std::string sandbox, file = "-";  // standard input
+  std::optional<std::string> language, context, timeout;
+};
+
 struct NetworkShowOptions {
   std::string sandbox;
   std::optional<std::string> file;  // the policy to set

@@ -34,6 +34,7 @@ int command_hibernate(const Settings& settings, const HibernateOptions& options)
 int command_run(const Settings& settings, const RunOptions& options);
 int command_exec(const Settings& settings, const ExecOptions& options);
 int command_shell(const Settings& settings, const RunOptions& options);
+int command_code(const Settings& settings, const CodeOptions& options);
 int command_logs(const Settings& settings, const LogsOptions& options);
 
 int command_network(const Settings& settings, const NetworkShowOptions& options);

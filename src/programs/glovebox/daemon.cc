@@ -150,6 +150,7 @@ class Daemon {
   std::unique_ptr<network::Network> network_;
   std::unique_ptr<sandbox::Manager> manager_;
   std::unique_ptr<BlockingPool> pool_;
+  std::unique_ptr<code::Interpreter> code_;
   api::v1::Parts parts_;
   http::Router router_;
   std::unique_ptr<api::preview::Gateway> previews_;
@@ -218,6 +219,8 @@ Result<void> Daemon::listen() {
   parts_.templates = templates_.get();
   parts_.network = network_.get();
   parts_.volumes = &manager_->volumes();
+  code_ = std::make_unique<code::Interpreter>(*manager_);
+  parts_.code = code_.get();
   parts_.pool = pool_.get();
   parts_.executor = loop_.get_executor();
   parts_.version = GLOVEBOX_VERSION;
@@ -231,7 +234,7 @@ Result<void> Daemon::listen() {
   api::preview::add_port_routes(router_, *keys_, previews_.get());
   api::lizard::add_lizard_routes(router_, *manager_, manager_->snapshots(), manager_->volumes(), *keys_, *previews_);
   GB_TRY(auto e2b_tokens, api::preview::Tokens::load(config_.data_dir + "/e2b.key"));
-  e2b_ = std::make_unique<api::e2b::Dialect>(api::e2b::Parts{*manager_, manager_->snapshots(), *keys_, *previews_, *pool_, std::move(e2b_tokens)});
+  e2b_ = std::make_unique<api::e2b::Dialect>(api::e2b::Parts{*manager_, manager_->snapshots(), *keys_, *previews_, *pool_, *code_, std::move(e2b_tokens)});
   e2b_->add_control_routes(router_);
   mcp_ = std::make_unique<api::mcp::Server>(
       api::mcp::Parts{*manager_, *keys_, previews_.get(), loop_.get_executor(), GLOVEBOX_VERSION, mcp_settings_});
@@ -301,6 +304,7 @@ Awaitable<void> Daemon::stop() {
     previews.cut_all();
   };
   spawn(loop_.get_executor(), "daemon.cut_previews", cut_previews(*previews_));
+  code_->stop();
   if (preview_server_) co_await preview_server_->stop(deadline);
   co_await server_->stop(deadline);
   co_await network_->stop();

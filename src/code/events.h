@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <boost/json/object.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+// What the runner in a sandbox says: one JSON object a line. It is hostile input, as everything
+// that comes from there.
+namespace glovebox::code {
+
+constexpr size_t kMaxLine = 34 << 20;
+
+struct Context {
+  std::string id, language, cwd;
+  bool is_running = false;
+};
+
+// One thing that happened while a cell ran.
+struct Event {
+  enum class Kind { kStart, kStdout, kStderr, kResult, kError, kKeepalive, kEnd };
+  Kind kind = Kind::kKeepalive;
+  std::string text;               // output
+  std::string context, language;  // of kStart
+  int64_t count = 0;              // of kStart and kEnd: which cell of the context it is, from 1
+  // Of kResult: by MIME type, binary ones as base64; also "data" (columns of a table) and "chart"
+  // (what a figure shows).
+  boost::json::object data;
+  std::vector<std::string> dropped;  // representations that were too large
+  bool is_main = false;  // the value of the cell's last expression; else it was displayed
+  // Of kError. `problem`: exception, timeout, interrupted, died, exit, sandbox_ended.
+  std::string name, value, traceback, problem;
+  std::optional<int> signal;  // that killed the kernel
+};
+
+// kSandboxIo for what makes no sense; the error that a "failed" line stands for.
+Result<Event> decode_event(std::string_view line);
+Result<Context> decode_context(std::string_view line);
+Result<std::vector<Context>> decode_contexts(std::string_view line);
+// "ok", and whether something was interrupted.
+Result<bool> decode_ok(std::string_view line);
+// "ready".
+Result<void> decode_ready(std::string_view line);
+
+}  // namespace glovebox::code
