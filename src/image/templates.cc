@@ -2,9 +2,13 @@
 #include "image/templates.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
+#include <mutex>
+#include <tuple>
 
 #include "base/log.h"
 #include "base/unique_fd.h"
@@ -42,9 +46,48 @@ Template to_template(const Store& store, const std::string& name, const Manifest
   return t;
 }
 
+// Every create call asks for a template, whose manifest is long and does not change any more. What
+// was read is known by its file.
+class Remembered {
+ public:
+  using Key = std::tuple<std::string, ino_t, time_t, long, off_t>;
+
+  // Empty when the file cannot be seen.
+  static std::optional<Key> key_of(const std::string& path) {
+    struct stat st{};
+    if (::stat(path.c_str(), &st) != 0) return std::nullopt;
+    return Key(path, st.st_ino, st.st_mtim.tv_sec, st.st_mtim.tv_nsec, st.st_size);
+  }
+  std::optional<Template> find(const Key& key) {
+    const std::lock_guard lock(mutex_);
+    const auto found = templates_.find(key);
+    return found == templates_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void add(const Key& key, const Template& t) {
+    const std::lock_guard lock(mutex_);
+    if (templates_.size() >= kMost) templates_.clear();
+    templates_[key] = t;
+  }
+
+ private:
+  static constexpr size_t kMost = 64;
+  std::mutex mutex_;
+  std::map<Key, Template> templates_;
+};
+
 Result<Template> load(const Store& store, const std::string& name, const std::string& version) {
+  static Remembered remembered;
+  const auto key = Remembered::key_of(store.version_dir(version) + "/manifest.json");
+  if (key) {
+    if (auto known = remembered.find(*key)) {
+      known->name = name;
+      return std::move(*known);
+    }
+  }
   GB_TRY(const auto manifest, store.manifest(version));
-  return to_template(store, name, manifest);
+  Template t = to_template(store, name, manifest);
+  if (key) remembered.add(*key, t);
+  return t;
 }
 
 bool is_version_prefix(const std::string& text) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sandboxes of the pool: started without an owner, claimed by one.
+#include "sandbox/beside.h"
 #include "sandbox/sandbox.h"
 
 namespace glovebox::sandbox {
@@ -30,6 +31,7 @@ Async<void> Sandbox::wait_for_owner() {
   ready.info.state = State::kReady;
   GB_CO_TRYV(co_await save(ready));
   link_.reset();
+  GB_CO_TRY(waiting_channel_, co_await run_blocking(pool(), [this] { return context_.runtime->adopt(document_.record); }));
   GB_CO_TRYV(co_await stop_processes());
   if (end_wanted_) co_return fail(ended_error());
   document_.info.state = State::kReady;
@@ -42,9 +44,10 @@ Async<void> Sandbox::claim(SandboxInfo wanted, Deadline deadline, Clock::time_po
   wanted.id = info().id;
   wanted.started_from = "pool";
   wanted.link = info().link;
+  const bool is_other_user = wanted.user != info().user;
   document_.info = std::move(wanted);
   starting_ = true;
-  auto claimed = co_await meet_owner(deadline);
+  auto claimed = co_await meet_owner(is_other_user, deadline);
   const bool is_fit = claimed || claimed.error().code == Code::kUserUnknown;
   if (claimed) claimed = co_await become_ready(began);
   starting_ = false;
@@ -59,15 +62,19 @@ Async<void> Sandbox::claim(SandboxInfo wanted, Deadline deadline, Clock::time_po
 }
 
 // All that a cold start tells the agent is told now: environment, user, limits, the time, and entropy of this moment.
-// The link let nothing pass until now; before a process runs again the owner's policy is in force.
-Async<void> Sandbox::meet_owner(Deadline deadline) {
-  if (info().network) GB_CO_TRYV(co_await networking_->set_policy(*info().network));
-  GB_CO_TRY(const auto known, co_await take_over());
+// The link let nothing pass until now, and nothing but the agent runs before the owner's policy is in force.
+Async<void> Sandbox::meet_owner(bool is_other_user, Deadline deadline) {
+  std::optional<Beside> policy;
+  if (info().network) policy.emplace(context_.execution.executor, "sandbox.policy", networking_->set_policy(*info().network));
+  const auto known = co_await take_over();
+  if (policy) GB_CO_TRYV(co_await policy->join());
+  if (!known) co_return fail(known.error());
   document_.info.frozen = false;
   awake_since_ = Clock::now();
-  if (!known.empty()) co_return fail(Code::kAgentProtocol, "the agent of a new sandbox knows executions");
+  if (!known->empty()) co_return fail(Code::kAgentProtocol, "the agent of a new sandbox knows executions");
   if (info().network) GB_CO_TRYV(co_await networking_->write_package_files(link_, *info().network));
-  co_return co_await check_user(deadline);
+  if (is_other_user) GB_CO_TRYV(co_await check_user(deadline));  // of the template's own it is known
+  co_return Result<void>();
 }
 
 }  // namespace glovebox::sandbox

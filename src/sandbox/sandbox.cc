@@ -268,6 +268,7 @@ Async<std::vector<codec::AgentExecution>> Sandbox::take_over() {
   auto* runtime = context_.runtime;
   GB_CO_TRY(auto fds, co_await run_blocking(*context_.execution.pool, [&]() -> Result<runtime::ChannelFds> {
     GB_TRYV(runtime->thaw(document_.record));  // it may have been frozen when the daemon died
+    if (auto channel = std::exchange(waiting_channel_, std::nullopt)) return std::move(*channel);
     // What the OOM killer did before says nothing about executions that end from now on.
     if (const auto usage = runtime->usage(document_.record)) seen_oom_kills_ = usage->oom_kills;
     return runtime->adopt(document_.record);

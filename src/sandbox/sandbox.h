@@ -109,7 +109,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Async<void> reconnect();
   Async<void> check_user(Deadline deadline);
   Async<void> wait_for_owner();
-  Async<void> meet_owner(Deadline deadline);
+  Async<void> meet_owner(bool is_other_user, Deadline deadline);
   void go_on();  // starts the watchers of a ready sandbox
   void watch_death_once();
   void resume_executions(const std::vector<codec::AgentExecution>& known);
@@ -137,6 +137,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   codec::SandboxDocument document_;
   std::shared_ptr<channel::Link> link_;
   UniqueFd death_fd_;
+  std::optional<runtime::ChannelFds> waiting_channel_;  // of one in the pool: looked up before somebody waits for it
   std::shared_ptr<Networking> networking_;
   bool noting_denials_ = false;
   Clock::time_point next_usage_save_ = Clock::time_point::min();
