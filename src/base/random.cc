@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "base/result.h"
+#include "base/text.h"
 
 namespace glovebox {
 
@@ -18,6 +19,15 @@ std::string random_bytes(size_t n) {
     if (got > 0) have += static_cast<size_t>(got);
   }
   return out;
+}
+
+std::string random_uuid() {
+  std::string bytes = random_bytes(16);
+  bytes[6] = static_cast<char>((bytes[6] & 0x0F) | 0x40);
+  bytes[8] = static_cast<char>((bytes[8] & 0x3F) | 0x80);
+  std::string text = hex(bytes);
+  for (const size_t at : {20, 16, 12, 8}) text.insert(at, 1, '-');
+  return text;
 }
 
 std::string random_name(size_t n) {

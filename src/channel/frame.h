@@ -23,6 +23,8 @@ constexpr uint8_t kFlagMore = 1;
 enum class Type : uint8_t {
   kHello = 0x01,
   kPing = 0x02,
+  kPrepare = 0x03,
+  kProceed = 0x04,
   kExec = 0x10,
   kStdin = 0x11,
   kStdinEof = 0x12,
@@ -41,6 +43,8 @@ enum class Type : uint8_t {
 
   kHelloOk = 0x81,
   kPong = 0x82,
+  kPrepared = 0x83,
+  kProceeded = 0x84,
   kStarted = 0x90,
   kFailed = 0x91,
   kOutput = 0x92,

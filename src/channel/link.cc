@@ -32,6 +32,7 @@ constexpr std::chrono::milliseconds kStall{60'000};  // an agent that reads does
 // After every channel's end something small may still be under way, such as an acknowledgement of input.
 constexpr uint64_t kStrayAllowance = 4096;
 constexpr uint64_t kMaxStrayBytes = 64 << 20;
+constexpr uint64_t kLongestStall = 3'600'000'000;  // µs
 
 // What an agent may answer: what spec/channel.md names, and what errno gives inside a sandbox.
 constexpr Code kAgentCodes[] = {
@@ -63,6 +64,10 @@ struct Link::Impl {
   std::deque<std::string> queue;  // whole frames, each written by one write(2)
   size_t queued_bytes = 0;
   uint64_t frames_written = 0;
+  uint64_t hold_at = UINT64_MAX;  // no frame is written after so many
+  bool expects_prepared = false, expects_proceeded = false;
+  std::optional<std::string> still_answer;
+  Notifier still_changed;
   bool writing = false, watching_stall = false, dropping = false;
   Notifier room_changed;
   uint64_t stray_bytes = 0;       // may still come on channels that are closed
@@ -90,8 +95,11 @@ struct Link::Impl {
     }
   }
 
+  bool is_held() const { return frames_written >= hold_at; }
+  bool can_write() const { return !queue.empty() && !is_held(); }
+
   Result<void> flush() {
-    while (!queue.empty()) {
+    while (can_write()) {
       GB_TRY(const bool written, write_now(queue.front()));
       if (!written) break;
       queued_bytes -= queue.front().size();
@@ -142,6 +150,12 @@ Result<void> Link::Impl::dispatch(Frame& frame) {
     if (frame.type == Type::kHelloOk && !hello_ok) {
       hello_ok = std::move(frame.payload);
       hello_changed.notify();
+      return {};
+    }
+    if ((frame.type == Type::kPrepared && std::exchange(expects_prepared, false)) ||
+        (frame.type == Type::kProceeded && std::exchange(expects_proceeded, false))) {
+      still_answer = std::move(frame.payload);
+      still_changed.notify();
       return {};
     }
     if (frame.type == Type::kPong && pings > 0) {
@@ -206,7 +220,7 @@ Awaitable<void> Link::write_loop(std::weak_ptr<Link> weak) {
     if (!self || ec || self->is_lost()) co_return;
     auto flushed = self->impl_->flush();
     if (!flushed) self->drop(Error{Code::kSandboxEnded, flushed.error().message, {}});
-    if (!self->impl_->queue.empty()) continue;
+    if (self->impl_->can_write()) continue;
     self->impl_->writing = false;
     co_return;
   }
@@ -231,6 +245,7 @@ void Link::drop(const Error& error) {
   impl_->queue.clear();
   impl_->queued_bytes = 0;
   impl_->hello_changed.notify();
+  impl_->still_changed.notify();
   impl_->room_changed.notify();
   const auto receivers = std::move(impl_->receivers);
   impl_->receivers.clear();
@@ -293,7 +308,11 @@ void Link::send(uint32_t channel, Type type, std::string_view payload) {
     spawn(impl_->ex, "channel.drop", drop_later(weak_from_this(), std::move(problem)));
     return;
   }
-  if (impl_->queue.empty()) return;
+  start_writing();
+}
+
+void Link::start_writing() {
+  if (!impl_->can_write()) return;
   if (!impl_->writing) spawn(impl_->ex, "channel.write", write_loop(weak_from_this()));
   impl_->writing = true;
   if (!impl_->watching_stall) spawn(impl_->ex, "channel.stall", watch_stall(weak_from_this()));
@@ -323,11 +342,61 @@ Awaitable<void> Link::watch_stall(std::weak_ptr<Link> weak) {
       self->impl_->watching_stall = false;
       co_return;
     }
-    if (self->impl_->frames_written == before) {
+    if (self->impl_->frames_written == before && !self->impl_->is_held()) {
       self->drop(Error{Code::kAgentProtocol, "the agent does not read its channel", {}});
       co_return;
     }
   }
+}
+
+Async<void> Link::hold_still(Deadline deadline) {
+  const auto self = shared_from_this();
+  impl_->still_answer.reset();
+  impl_->expects_prepared = true;
+  impl_->hold_at = impl_->frames_written + impl_->queue.size() + 1;
+  send(0, Type::kPrepare, {});
+  auto answer = co_await still_answer(deadline);
+  if (!answer && !is_lost()) release();
+  if (!answer) co_return fail(answer.error());
+  co_return Result<void>();
+}
+
+Async<std::chrono::microseconds> Link::go_on(Deadline deadline) {
+  const auto self = shared_from_this();
+  impl_->still_answer.reset();
+  impl_->expects_proceeded = true;
+  release();
+  GB_CO_TRY(const auto answer, co_await still_answer(deadline));
+  const uint64_t stall = answer.size() == 8 ? get_u64(answer.data()) : 0;
+  co_return std::chrono::microseconds(std::min<uint64_t>(stall, kLongestStall));
+}
+
+Async<std::string> Link::still_answer(Deadline deadline) {
+  while (!impl_->still_answer && !is_lost()) {
+    if (!co_await impl_->still_changed.wait_until(deadline) && Clock::now() >= deadline) {
+      co_return fail(Code::kTimeout, "the sandbox's agent did not answer in time");
+    }
+  }
+  if (is_lost()) co_return fail(*impl_->lost_error);
+  co_return std::move(*impl_->still_answer);
+}
+
+// Ahead of what was queued meanwhile. Behind frames of before the hold, when those could not even be written.
+void Link::release() {
+  if (is_lost()) return;
+  std::string frame;
+  append_frame(frame, 0, Type::kProceed, {});
+  impl_->queued_bytes += frame.size();
+  if (impl_->is_held()) {
+    impl_->queue.push_front(std::move(frame));
+  } else {
+    impl_->queue.push_back(std::move(frame));
+  }
+  impl_->hold_at = UINT64_MAX;
+  touch();
+  auto flushed = impl_->flush();
+  if (!flushed) drop(Error{Code::kSandboxEnded, flushed.error().message, {}});
+  start_writing();
 }
 
 Async<void> Link::wait_room(Deadline deadline) {

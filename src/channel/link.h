@@ -48,6 +48,12 @@ class Link : public std::enable_shared_from_this<Link> {
   void drop(const Error& error);
   bool is_lost() const;
 
+  // Returns when the agent has read all that was sent and everything it sent has been taken; from then on neither side writes, until
+  // go_on() or the next connection. So nothing is under way while the sandbox is copied.
+  Async<void> hold_still(Deadline deadline);
+  // How long the sandbox stood still meanwhile, by its own clock.
+  Async<std::chrono::microseconds> go_on(Deadline deadline);
+
   void ping();
   // When the agent was last heard; touch() counts as hearing it (it could not speak before).
   Clock::time_point last_heard() const;
@@ -61,6 +67,9 @@ class Link : public std::enable_shared_from_this<Link> {
   explicit Link(std::unique_ptr<Impl> impl);
   static Awaitable<void> read_loop(std::weak_ptr<Link> weak);
   static Awaitable<void> write_loop(std::weak_ptr<Link> weak);
+  Async<std::string> still_answer(Deadline deadline);
+  void release();
+  void start_writing();
   static Awaitable<void> watch_stall(std::weak_ptr<Link> weak);
   static Awaitable<void> drop_later(std::weak_ptr<Link> weak, Error error);
   std::unique_ptr<Impl> impl_;

@@ -39,7 +39,7 @@ std::optional<Kept> kept_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-Result<SnapshotImage> Runtime::snapshot(const Record&, const std::string&, Deadline) {
+Result<SnapshotImage> Runtime::snapshot(const Record&, const std::string&, Afterwards, Deadline) {
   return fail(Code::kUnsupported, std::string(tier_name(tier())) + " sandboxes cannot be snapshotted");
 }
 

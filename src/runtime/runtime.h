@@ -48,7 +48,7 @@ std::optional<Kept> kept_from_name(std::string_view name);
 struct SnapshotPart {
   std::string name;  // of a file in the snapshot's directory
   uint64_t bytes = 0;
-  std::string sha256;  // hex
+  std::string sha256;  // hex; filled in by whoever keeps it
 };
 
 struct SnapshotImage {
@@ -169,9 +169,11 @@ class Runtime {
 
   // What a snapshot of this tier holds.
   virtual Kept keeps() const { return Kept::kFiles; }
-  // Writes a snapshot into `directory`, which exists and is empty. The sandbox may be frozen or not, and is the same afterwards; on
-  // an error of kSandboxEnded it is lost. The agent has been told before (spec/channel.md). Everything is synced when it returns.
-  virtual Result<SnapshotImage> snapshot(const Record& record, const std::string& directory, Deadline deadline);
+  // Writes a snapshot into `directory`, which exists and is empty; nothing is synced and no sums are taken. Where memory is kept, the
+  // sandbox is thawed and its agent holds still (spec/channel.md); else it may be frozen or not, and is the same afterwards. kIsOver:
+  // its processes do not run any more after the moment that is kept, and destroy() follows. On kSandboxEnded the sandbox is lost.
+  enum class Afterwards { kGoesOn, kIsOver };
+  virtual Result<SnapshotImage> snapshot(const Record& record, const std::string& directory, Afterwards afterwards, Deadline deadline);
   // Whether a snapshot with these needs can be started here: kSnapshotMismatch names what differs.
   virtual Result<void> check_needs(const std::map<std::string, std::string>& needs);
 

@@ -50,7 +50,7 @@ Async<void> Sandbox::wait_held() {
 
 Async<void> Sandbox::wait_settled() {
   GB_CO_TRYV(check_usable());
-  while (pausing_ || resuming_) {
+  while (pausing_ || resuming_ || imaging_) {
     co_await changed_.wait();
     GB_CO_TRYV(check_usable());
   }
@@ -66,7 +66,7 @@ Async<Sandbox::Lease> Sandbox::use() {
   }
   Lease lease(self);
   while (!is_awake()) {
-    if (freezing_ || thawing_ || resuming_) {
+    if (freezing_ || thawing_ || resuming_ || imaging_) {
       co_await changed_.wait();
     } else {
       GB_CO_TRYV(co_await wake());
@@ -87,6 +87,7 @@ std::optional<Clock::time_point> Sandbox::awake_since() const {
 // ---- Running again ----
 
 Async<void> Sandbox::wake() {
+  if (is_hibernated()) co_return co_await leave_hibernation();
   if (info().state == State::kPaused) GB_CO_TRYV(co_await leave_pause());
   const auto began = Clock::now();
   thawing_ = true;
@@ -113,12 +114,10 @@ Async<void> Sandbox::wake() {
 // Recorded before it happens: a daemon that dies in between leaves a ready sandbox, which the next one thaws.
 Async<void> Sandbox::leave_pause() {
   resuming_ = true;
-  const auto now = std::chrono::system_clock::now();
   codec::SandboxDocument ready = document_;
   ready.info.state = State::kReady;
   ready.info.paused.reset();
-  const bool is_over = ready.info.expires_at && *ready.info.expires_at <= now;
-  if (is_over && ready.info.on_timeout == OnTimeout::kPause) ready.info.expires_at = now + ready.info.lifetime;
+  renew_lifetime(&ready.info);
   auto saved = co_await save(ready);
   resuming_ = false;
   if (saved && !end_wanted_) {
@@ -130,6 +129,13 @@ Async<void> Sandbox::leave_pause() {
   changed_.notify();
   if (!saved) co_return saved;
   co_return check_usable();
+}
+
+// One that was paused at its end has its lifetime again.
+void Sandbox::renew_lifetime(SandboxInfo* info) {
+  const auto now = std::chrono::system_clock::now();
+  const bool is_over = info->expires_at && *info->expires_at <= now;
+  if (is_over && info->on_timeout != OnTimeout::kKill) info->expires_at = now + info->lifetime;
 }
 
 Async<void> Sandbox::resume() {
@@ -173,9 +179,8 @@ Async<void> Sandbox::pause(std::string cause, bool insists) {
   co_return paused;
 }
 
-// New calls wait, and those under way get a moment to end. It stands still before that is recorded: a daemon that dies in between
-// leaves a ready sandbox.
-Async<void> Sandbox::enter_pause(std::string cause, bool insists) {
+// New calls wait, and those under way get a moment to end.
+Async<void> Sandbox::wait_calls(bool insists) {
   const Deadline patience = after(config().patience.pause);
   while (leases_ > 0 && Clock::now() < patience) {
     co_await changed_.wait_until(patience);
@@ -189,6 +194,12 @@ Async<void> Sandbox::enter_pause(std::string cause, bool insists) {
     co_await changed_.wait();
     GB_CO_TRYV(check_usable());
   }
+  co_return Result<void>();
+}
+
+// It stands still before that is recorded: a daemon that dies in between leaves a ready sandbox.
+Async<void> Sandbox::enter_pause(std::string cause, bool insists) {
+  GB_CO_TRYV(co_await wait_calls(insists));
   if (!info().frozen) GB_CO_TRYV(co_await stop_processes());
   GB_CO_TRYV(check_usable());
   codec::SandboxDocument paused = document_;
@@ -223,7 +234,7 @@ Deadline Sandbox::idle_due(Clock::time_point now) const {
 }
 
 Deadline Sandbox::freeze_due(Clock::time_point now) const {
-  if (config().freeze_after.count() == 0 || !is_awake() || pausing_) return Deadline::max();
+  if (config().freeze_after.count() == 0 || !is_awake() || pausing_ || imaging_) return Deadline::max();
   const auto since = is_busy() ? now : last_activity_;
   return std::max(since + config().freeze_after, no_freeze_before_);
 }
@@ -232,7 +243,7 @@ Deadline Sandbox::freeze_due(Clock::time_point now) const {
 // leave every caller waiting. What counts is a question that stays unanswered, not silence: this process may have been the one that
 // stood still.
 Deadline Sandbox::answer_due(Clock::time_point now) {
-  if (!connected_ || !is_awake()) return Deadline::max();
+  if (!connected_ || !is_awake() || imaging_) return Deadline::max();
   const Patience& patience = config().patience;
   const auto heard = link_->last_heard();
   if (asked_at_ < heard && now >= heard + patience.ping_after) {
@@ -244,7 +255,8 @@ Deadline Sandbox::answer_due(Clock::time_point now) {
 
 Awaitable<void> Sandbox::time_out(std::string cause, std::string message) {
   if (info().on_timeout == OnTimeout::kKill) co_return co_await end(std::move(cause), std::move(message), Deadline::max());
-  auto paused = co_await pause(cause, true);
+  const bool to_disk = info().on_timeout == OnTimeout::kHibernate;
+  auto paused = to_disk ? co_await hibernate(cause, true, {}) : co_await pause(cause, true);
   if (paused || end_wanted_) co_return;
   log::warn("sandbox.pause_failed", {{"sandbox", info().id}, {"message", paused.error().message}});
   no_pause_before_ = after(kStopRetry);

@@ -8,6 +8,8 @@
 
 #include "channel/json_shape.h"
 #include "policy/egress.h"
+#include "sandbox/json_reader.h"
+#include "sandbox/snapshot_codec.h"
 
 namespace glovebox::sandbox::codec {
 namespace json = boost::json;
@@ -16,129 +18,6 @@ namespace {
 constexpr uint64_t kMaxCount = INT64_MAX / 2;  // sums of two stay numbers that JSON readers know
 constexpr size_t kMaxNameBytes = 4096;
 constexpr size_t kMaxAgentExecutions = 4096;   // spec/channel.md, Limits
-
-json::object to_json(const StringMap& map) {
-  json::object out;
-  for (const auto& [key, value] : map) out[key] = value;
-  return out;
-}
-
-Result<json::object> parse(std::string_view text, Code code) {
-  if (code == Code::kAgentProtocol) GB_TRYV(channel::check_json_shape(text));
-  boost::system::error_code ec;
-  json::parse_options options;
-  options.max_depth = 16;
-  json::value value = json::parse(json::string_view(text.data(), text.size()), ec, {}, options);
-  if (ec || !value.is_object()) return fail(code, "not a JSON object: " + ec.message());
-  return std::move(value.as_object());
-}
-
-// Reads fields of one object; remembers the first thing that is wrong. Absent fields keep their default.
-class Reader {
- public:
-  Reader(const json::object& object, Code code) : object_(object), code_(code) {}
-
-  Reader& text(std::string_view name, std::string* out) {
-    const auto* v = find(name);
-    if (v == nullptr) return *this;
-    if (const auto* s = v->if_string()) {
-      out->assign(s->data(), s->size());
-    } else if (const auto* o = v->if_object(); o != nullptr && o->contains("b64") && o->at("b64").is_string()) {
-      auto bytes = base64_decode(std::string_view(o->at("b64").get_string()));
-      if (!bytes) return bad(name);
-      *out = std::move(*bytes);
-    } else {
-      bad(name);
-    }
-    return *this;
-  }
-  Reader& text(std::string_view name, std::optional<std::string>* out) {
-    if (find(name) == nullptr) return *this;
-    return text(name, &out->emplace());
-  }
-  template <class N>
-    requires std::is_integral_v<N>
-  Reader& number(std::string_view name, N* out) {
-    const auto* v = find(name);
-    if (v == nullptr) return *this;
-    boost::system::error_code ec;
-    *out = v->to_number<N>(ec);
-    return ec ? bad(name) : *this;
-  }
-  template <class N>
-  Reader& number(std::string_view name, std::optional<N>* out) {
-    if (find(name) == nullptr) return *this;
-    return number(name, &out->emplace());
-  }
-  Reader& real(std::string_view name, double* out) {
-    const auto* v = find(name);
-    if (v == nullptr) return *this;
-    boost::system::error_code ec;
-    *out = v->to_number<double>(ec);
-    return ec ? bad(name) : *this;
-  }
-  Reader& boolean(std::string_view name, bool* out) {
-    const auto* v = find(name);
-    if (v == nullptr) return *this;
-    if (!v->is_bool()) return bad(name);
-    *out = v->get_bool();
-    return *this;
-  }
-  Reader& map(std::string_view name, StringMap* out) {
-    const auto* v = find(name);
-    if (v == nullptr) return *this;
-    if (!v->is_object()) return bad(name);
-    for (const auto& [key, value] : v->get_object()) {
-      if (!value.is_string()) return bad(name);
-      (*out)[std::string(key)] = std::string(value.get_string());
-    }
-    return *this;
-  }
-  Reader& list(std::string_view name, std::vector<std::string>* out) {
-    const auto* v = find(name);
-    if (v == nullptr) return *this;
-    if (!v->is_array()) return bad(name);
-    for (const auto& item : v->get_array()) {
-      json::object wrapped{{"x", item}};
-      std::string text_value;
-      Reader inner(wrapped, code_);
-      inner.text("x", &text_value);
-      if (inner.wrong_) return bad(name);
-      out->push_back(std::move(text_value));
-    }
-    return *this;
-  }
-  const json::object* object(std::string_view name) {
-    const auto* v = find(name);
-    if (v == nullptr) return nullptr;
-    if (!v->is_object()) bad(name);
-    return v->if_object();
-  }
-  const json::array* array(std::string_view name) {
-    const auto* v = find(name);
-    if (v == nullptr) return nullptr;
-    if (!v->is_array()) bad(name);
-    return v->if_array();
-  }
-  Result<void> done() const {
-    if (wrong_) return fail(code_, "field '" + *wrong_ + "' is wrong");
-    return {};
-  }
-
- private:
-  const json::value* find(std::string_view name) const {
-    const auto* v = object_.if_contains(json::string_view(name.data(), name.size()));
-    return v == nullptr || v->is_null() ? nullptr : v;
-  }
-  Reader& bad(std::string_view name) {
-    if (!wrong_) wrong_ = std::string(name);
-    return *this;
-  }
-
-  const json::object& object_;
-  Code code_;
-  std::optional<std::string> wrong_;
-};
 
 Result<FileEntry> entry_from(const json::value& value) {
   if (!value.is_object()) return fail(Code::kAgentProtocol, "a file entry is not an object");
@@ -155,11 +34,6 @@ Result<FileEntry> entry_from(const json::value& value) {
                            (!e.target || e.target->size() <= kMaxNameBytes) && (e.name + e.path).find('\0') == std::string::npos;
   if (!is_possible) return fail(Code::kAgentProtocol, "an impossible file entry");
   return e;
-}
-
-json::object limits_to_json(const runtime::Limits& l) {
-  return {{"cpus", l.cpus}, {"memory_bytes", l.memory_bytes}, {"disk_bytes", l.disk_bytes},
-          {"inodes", l.inodes}, {"processes", l.processes}, {"open_files", l.open_files}};
 }
 
 json::array to_json(const std::vector<VolumeMount>& volumes) {
@@ -190,6 +64,41 @@ void append_field(std::string& out, std::string_view name) {
 }
 
 }  // namespace
+
+json::object to_json(const StringMap& map) {
+  json::object out;
+  for (const auto& [key, value] : map) out[key] = value;
+  return out;
+}
+
+Result<json::object> parse(std::string_view text, Code code) {
+  if (code == Code::kAgentProtocol) GB_TRYV(channel::check_json_shape(text));
+  boost::system::error_code ec;
+  json::parse_options options;
+  options.max_depth = 16;
+  json::value value = json::parse(json::string_view(text.data(), text.size()), ec, {}, options);
+  if (ec || !value.is_object()) return fail(code, "not a JSON object: " + ec.message());
+  return std::move(value.as_object());
+}
+
+json::object limits_to_json(const runtime::Limits& l) {
+  return {{"cpus", l.cpus}, {"memory_bytes", l.memory_bytes}, {"disk_bytes", l.disk_bytes},
+          {"inodes", l.inodes}, {"processes", l.processes}, {"open_files", l.open_files}};
+}
+
+Result<runtime::Limits> read_limits(const json::object& document) {
+  runtime::Limits out;
+  Reader r(document, Code::kCorrupt);
+  if (const auto* l = r.object("limits")) {
+    Reader limits(*l, Code::kCorrupt);
+    limits.real("cpus", &out.cpus).number("memory_bytes", &out.memory_bytes)
+        .number("disk_bytes", &out.disk_bytes).number("inodes", &out.inodes)
+        .number("processes", &out.processes).number("open_files", &out.open_files);
+    GB_TRYV(limits.done());
+  }
+  GB_TRYV(r.done());
+  return out;
+}
 
 void append_bytes(std::string& out, std::string_view bytes) {
   if (is_utf8(bytes)) {
@@ -242,10 +151,32 @@ std::string encode(const SandboxDocument& d) {
   if (i.ended) {
     o["ended"] = {{"at_ms", unix_millis(i.ended->at)}, {"reason", i.ended->reason}, {"message", i.ended->message}};
   }
+  if (d.image) {
+    const runtime::SnapshotImage& content = d.image->content;
+    o["image"] = {{"directory", d.image->directory}, {"is_own", d.image->is_own}, {"kept", runtime::kept_name(content.kept)},
+                  {"parts", to_json(content.parts)}, {"needs", to_json(content.needs)}, {"min_memory_bytes", content.min_memory_bytes},
+                  {"min_disk_bytes", content.min_disk_bytes}};
+  }
   o["record"] = {{"directory", d.record.directory}, {"fields", to_json(d.record.fields)}};
   o["rootfs"] = {{"digest", d.rootfs.digest}, {"image_path", d.rootfs.image_path}};
   return json::serialize(o);
 }
+
+namespace {
+
+Result<StoredImage> read_image(const json::object& o) {
+  StoredImage image;
+  std::string kept;
+  Reader r(o, Code::kCorrupt);
+  r.text("directory", &image.directory).boolean("is_own", &image.is_own).text("kept", &kept).map("needs", &image.content.needs)
+      .number("min_memory_bytes", &image.content.min_memory_bytes).number("min_disk_bytes", &image.content.min_disk_bytes);
+  GB_TRYV(r.done());
+  GB_TRY(image.content.parts, read_parts(o));
+  image.content.kept = runtime::kept_from_name(kept).value_or(runtime::Kept::kFiles);
+  return image;
+}
+
+}  // namespace
 
 Result<SandboxDocument> decode_sandbox(std::string_view text) {
   GB_TRY(const json::object o, parse(text, Code::kCorrupt));
@@ -274,13 +205,7 @@ Result<SandboxDocument> decode_sandbox(std::string_view text) {
     paused.at = from_unix_millis(at);
     i.paused = paused;
   }
-  if (const auto* l = r.object("limits")) {
-    Reader limits(*l, Code::kCorrupt);
-    limits.real("cpus", &i.limits.cpus).number("memory_bytes", &i.limits.memory_bytes)
-        .number("disk_bytes", &i.limits.disk_bytes).number("inodes", &i.limits.inodes)
-        .number("processes", &i.limits.processes).number("open_files", &i.limits.open_files);
-    GB_TRYV(limits.done());
-  }
+  GB_TRY(i.limits, read_limits(o));
   if (const auto* e = r.object("ended")) {
     Ended ended;
     int64_t at = 0;
@@ -301,6 +226,9 @@ Result<SandboxDocument> decode_sandbox(std::string_view text) {
     Reader reader(*rec, Code::kCorrupt);
     reader.text("directory", &d.record.directory).map("fields", &d.record.fields);
     GB_TRYV(reader.done());
+  }
+  if (const auto* image = r.object("image")) {
+    GB_TRY(d.image, read_image(*image));
   }
   if (const auto* root = r.object("rootfs")) {
     Reader reader(*root, Code::kCorrupt);
@@ -372,7 +300,7 @@ Result<ExecInfo> decode_execution(std::string_view text) {
   return i;
 }
 
-std::string hello_fields(const SandboxInfo& info, const std::string& hostname, const std::string& seed_hex) {
+std::string hello_fields(const SandboxInfo& info, const std::string& hostname, const std::string& seed_hex, const Identity* resumed) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   std::string out = "{";
   append_field(out, "unix_time_ns");
@@ -394,6 +322,10 @@ std::string hello_fields(const SandboxInfo& info, const std::string& hostname, c
   }
   append_field(out, "seed");
   append_json_string(out, seed_hex);
+  if (resumed != nullptr) {
+    append_field(out, "resumed");
+    append_map(out, {{"machine_id", resumed->machine_id}, {"boot_id", resumed->boot_id}});
+  }
   return out + "}";
 }
 

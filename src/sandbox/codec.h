@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "sandbox/identity.h"
 #include "sandbox/service.h"
 
 // Documents in the store and messages of the agent's, to and from our types. The agent's are hostile: wrong types, sizes and
@@ -14,10 +15,17 @@ namespace glovebox::sandbox::codec {
 void append_bytes(std::string& out, std::string_view bytes);
 void append_map(std::string& out, const StringMap& map);
 
+// Where a sandbox goes on from when it has no processes.
+struct StoredImage {
+  std::string directory;
+  bool is_own = true;  // the sandbox's, and removed once it runs again; else a snapshot's
+  runtime::SnapshotImage content;
+};
 struct SandboxDocument {
   SandboxInfo info;
   runtime::Record record;
   runtime::Rootfs rootfs;
+  std::optional<StoredImage> image;  // while it is hibernated
 };
 std::string encode(const SandboxDocument& document);
 Result<SandboxDocument> decode_sandbox(std::string_view text);
@@ -25,7 +33,7 @@ Result<SandboxDocument> decode_sandbox(std::string_view text);
 std::string encode(const ExecInfo& info);
 Result<ExecInfo> decode_execution(std::string_view text);
 
-std::string hello_fields(const SandboxInfo& info, const std::string& hostname, const std::string& seed_hex);
+std::string hello_fields(const SandboxInfo& info, const std::string& hostname, const std::string& seed_hex, const Identity* resumed = nullptr);
 std::string exec_message(const std::string& id, const ExecSpec& spec, const SandboxInfo& sandbox);
 
 struct AgentExecution {

@@ -61,6 +61,7 @@ struct Config {
   std::chrono::milliseconds retention{3'600'000};  // how long an ended sandbox can still be read
   std::chrono::milliseconds start_timeout{60'000};
   std::chrono::milliseconds freeze_after{300};     // quiet time until an idle sandbox is frozen; 0: never
+  uint64_t max_snapshot_bytes = 64ull << 30;       // that a tenant's snapshots may hold together; 0: no limit
   int parallel_starts = 4;                         // engines started at the same time; more wait
 
   size_t output_memory_bytes = 64 * 1024;          // an execution's output up to this stays in memory until its end

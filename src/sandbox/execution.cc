@@ -93,6 +93,7 @@ void RunningExecution::attach(std::shared_ptr<channel::Link> link) {
   GB_ASSERT(channel_ == 0);
   link_ = std::move(link);
   channel_ = link_->open(this);
+  agent_exited_ = start_answered_ = false;
   started_ = attached_ = true;
   stdin_open_ = true;  // the agent knows better and ignores what cannot be written
   open_kept_output();
@@ -123,6 +124,7 @@ void RunningExecution::attach_to_forget(std::shared_ptr<channel::Link> link, std
   GB_ASSERT(channel_ == 0);
   link_ = std::move(link);
   channel_ = link_->open(this);
+  agent_exited_ = start_answered_ = false;
   counts_.alive = std::move(alive);
   gone_ = false;
   attached_ = true;
@@ -130,6 +132,26 @@ void RunningExecution::attach_to_forget(std::shared_ptr<channel::Link> link, std
   append_json_string(message, info_.id);
   link_->send(channel_, Type::kAttach, message + ",\"stdout\":0,\"stderr\":0}");
   link_->send(channel_, Type::kForget, {});
+}
+
+Awaitable<void> RunningExecution::settle_output() {
+  const auto self = shared_from_this();
+  while (writing_) co_await changed_.wait();
+  if (exited_ || write_failed_ || draining_ || spool_.unwritten() == 0) co_return;
+  writing_ = true;
+  co_await write_loop();
+}
+
+// As after a restart of the daemon: what the agent says next is said to somebody new.
+void RunningExecution::detach() {
+  if (channel_ != 0 && link_) link_->close(channel_, kOutputUnderWay);
+  channel_ = 0;
+  link_.reset();
+  kept_opened_ = true;
+  unkept_[0] = unkept_[1] = 0;
+  stdin_sent_ = stdin_taken_ = stdin_acked_ = stdin_extra_ = 0;
+  stdin_base_.reset();
+  changed_.notify();
 }
 
 Result<void> RunningExecution::remove_files() {

@@ -38,6 +38,10 @@ class RunningExecution : public Execution, public channel::Receiver, public std:
                     bool keep_stdin, Millis limit);
   // After a daemon restart: goes on behind the output that is kept, and binds to the execution the agent still has.
   void attach(std::shared_ptr<channel::Link> link);
+  // The sandbox is to be copied, or laid down: returns when what has come of the output is in files, and the agent need not keep it.
+  Awaitable<void> settle_output();
+  // The agent is gone for now, and attach() follows when it is there again.
+  void detach();
   // Recorded by an earlier daemon that could not tell the agent any more; children of it may live.
   void attach_to_forget(std::shared_ptr<channel::Link> link, std::shared_ptr<void> alive);
   // The sandbox is gone: ends it with this outcome if it has not ended.

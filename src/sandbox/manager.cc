@@ -15,7 +15,9 @@
 #include "sandbox/dial.h"
 #include "sandbox/files.h"
 #include "sandbox/gate.h"
+#include "sandbox/image_files.h"
 #include "sandbox/leak_check.h"
+#include "sandbox/paging.h"
 #include "sandbox/pool.h"
 #include "sandbox/snapshots_impl.h"
 #include "sandbox/volume_catalog.h"
@@ -96,7 +98,7 @@ class ManagerImpl : public Manager {
   void set_capabilities(std::vector<RuntimeInfo> capabilities) override { parts_.capabilities = std::move(capabilities); }
   const std::vector<RuntimeInfo>& runtimes() const override { return parts_.capabilities; }
   bool template_in_use(const std::string& version) const override {
-    return std::any_of(boxes_.begin(), boxes_.end(), [&](const auto& box) {
+    return snapshots_->uses_template(version) || std::any_of(boxes_.begin(), boxes_.end(), [&](const auto& box) {
       return box.second->is_live() && !box.second->is_pooled() && box.second->info().template_version == version;
     });
   }
@@ -274,7 +276,9 @@ class ManagerImpl : public Manager {
   SnapshotsImpl::Host snapshots_host();
   Result<codec::SandboxDocument> plan_pooled(const PoolTarget& target) const;
   Async<Box> start_pooled(codec::SandboxDocument document);
-  Async<Box> start_for(codec::SandboxDocument document, runtime::Runtime* runtime, bool fresh, Deadline deadline, Clock::time_point began);
+  Result<void> check_room(size_t count) const;
+  Async<Box> start_for(codec::SandboxDocument document, runtime::Runtime* runtime, bool fresh, std::optional<Sandbox::Origin> origin,
+                       Deadline deadline, Clock::time_point began);
   Async<void> start_cold(Box box, Deadline deadline, Clock::time_point began);
   Awaitable<void> discard(Box box);
   Box add_box(codec::SandboxDocument document, runtime::Runtime* runtime);
@@ -292,6 +296,7 @@ class ManagerImpl : public Manager {
     return found != boxes_.end() && found->second->is_live();
   }
   void remove_unknown_spools(const std::set<std::string>& recorded) const;
+  void remove_unknown_images() const;
   Awaitable<void> look_for_leaks();
   Awaitable<void> reap();
   Awaitable<void> forget(Box box);
@@ -451,18 +456,27 @@ Async<SandboxService::Created> ManagerImpl::create(const Caller& caller, CreateS
     if (info.ended && info.ended->reason == "start_failed") co_return fail(Code::kStartFailed, info.ended->message);
     co_return Created{info, true};
   }
-  if (!spec.snapshot.empty()) co_return fail(Code::kUnsupported, "snapshot: this version cannot start from one", {{"field", "snapshot"}});
+  std::optional<Sandbox::Origin> origin;
+  std::optional<image::Template> tmpl;
+  if (!spec.snapshot.empty()) {
+    GB_CO_TRY(auto base, snapshots_->base_for(caller, std::move(spec)));
+    spec = std::move(base.spec);
+    tmpl = std::move(base.tmpl);
+    origin = std::move(base.origin);
+  }
   GB_CO_TRY(auto* runtime, choose_runtime(caller, spec));
-  GB_CO_TRY(auto tmpl, parts_.templates->find(spec.template_name));
-  GB_CO_TRY(auto document, plan(caller, spec, tmpl, runtime->tier()));
+  if (!tmpl) {
+    GB_CO_TRY(tmpl, parts_.templates->find(spec.template_name));
+  }
+  GB_CO_TRY(auto document, plan(caller, spec, *tmpl, runtime->tier()));
+  if (origin) {
+    document.info.started_from = "snapshot";
+    document.info.snapshot_id = spec.snapshot;
+  }
   GB_CO_TRY(document.info.volumes, volumes_.mounts_for(caller, spec.volumes));
   // Reserved before anything is awaited: two calls cannot both take the last place.
-  if (live_ >= config_.max_sandboxes) {
-    co_return fail(Code::kCapacity, "this host runs " + std::to_string(live_) + " sandboxes, its limit",
-                   {{"limit", "max_sandboxes"}, {"size", std::to_string(config_.max_sandboxes)},
-                    {"use", std::to_string(live_)}, {"retry_after", "5"}});
-  }
-  auto started = co_await start_for(std::move(document), runtime, spec.fresh, deadline, began);
+  GB_CO_TRYV(check_room(1));
+  auto started = co_await start_for(std::move(document), runtime, spec.fresh, std::move(origin), deadline, began);
   if (!started) {
     log::warn("sandbox.start_failed", {{"request", caller.request_id}, {"message", started.error().message}});
     co_return fail(started.error());
@@ -506,12 +520,19 @@ Result<void> ManagerImpl::load_settings() {
   return {};
 }
 
+Result<void> ManagerImpl::check_room(size_t count) const {
+  if (live_ + count <= config_.max_sandboxes) return {};
+  return fail(Code::kCapacity, "this host runs " + std::to_string(live_) + " sandboxes, and its limit is " + std::to_string(config_.max_sandboxes),
+              {{"limit", "max_sandboxes"}, {"size", std::to_string(config_.max_sandboxes)},
+               {"use", std::to_string(live_)}, {"retry_after", "5"}});
+}
+
 // From the pool where that makes no difference: a volume, say, is attached before the engine starts.
-Async<ManagerImpl::Box> ManagerImpl::start_for(codec::SandboxDocument document, runtime::Runtime* runtime, bool fresh, Deadline deadline,
-                                               Clock::time_point began) {
+Async<ManagerImpl::Box> ManagerImpl::start_for(codec::SandboxDocument document, runtime::Runtime* runtime, bool fresh,
+                                               std::optional<Sandbox::Origin> origin, Deadline deadline, Clock::time_point began) {
   const SandboxInfo& wanted = document.info;
   Box pooled;
-  if (!fresh && wanted.volumes.empty()) pooled = pool_->take({wanted.template_version, wanted.tier, wanted.limits, wanted.network != nullptr});
+  if (!fresh && !origin && wanted.volumes.empty()) pooled = pool_->take({wanted.template_version, wanted.tier, wanted.limits, wanted.network != nullptr});
   if (pooled) {
     ++live_;
     auto claimed = co_await pooled->claim(wanted, deadline, began);
@@ -522,6 +543,7 @@ Async<ManagerImpl::Box> ManagerImpl::start_for(codec::SandboxDocument document, 
     spawn(parts_.executor, "pool.discard", discard(std::move(pooled)));
   }
   Box box = add_box(std::move(document), runtime);
+  if (origin) box->set_origin(std::move(*origin));
   GB_CO_TRYV(co_await start_cold(box, deadline, began));
   co_return box;
 }
@@ -535,7 +557,28 @@ Async<void> ManagerImpl::start_cold(Box box, Deadline deadline, Clock::time_poin
 
 SnapshotsImpl::Host ManagerImpl::snapshots_host() {
   SnapshotsImpl::Host host;
+  host.executor = parts_.executor;
+  host.pool = parts_.pool;
+  host.store = parts_.store;
+  host.config = &config_;
+  host.templates = parts_.templates;
   host.find = [this](const Caller& caller, const std::string& id) { return find(caller, id); };
+  host.plan = [this](const Caller& caller, const CreateSpec& spec, const image::Template& tmpl, runtime::Tier tier) {
+    return plan(caller, spec, tmpl, tier);
+  };
+  host.check_room = [this](size_t count) { return check_room(count); };
+  host.add = [this](codec::SandboxDocument document, Sandbox::Origin origin) {
+    auto* runtime = runtime_of(document.info.tier);
+    Box box = add_box(std::move(document), runtime);
+    box->set_origin(std::move(origin));
+    return box;
+  };
+  host.start = [this](Box box, Deadline deadline, Clock::time_point began) { return start_cold(std::move(box), deadline, began); };
+  host.is_image = [this](const std::string& directory) {
+    return std::any_of(boxes_.begin(), boxes_.end(), [&](const auto& box) {
+      return box.second->is_hibernated() && box.second->document().image->directory == directory;
+    });
+  };
   return host;
 }
 
@@ -628,37 +671,15 @@ Async<SandboxService::LogPage> ManagerImpl::network_log(const Caller& caller, co
 
 Result<Page<SandboxInfo>> ManagerImpl::list(const Caller& caller, const ListFilter& filter) {
   std::vector<SandboxInfo> all;
-  const auto matches = [](const StringMap& have, const StringMap& want) {
-    return std::all_of(want.begin(), want.end(), [&](const auto& w) {
-      const auto it = have.find(w.first);
-      return it != have.end() && it->second == w.second;
-    });
-  };
   for (const auto& [id, box] : boxes_) {
     const SandboxInfo& i = box->info();
     const bool state_fits = filter.states.empty() ? i.state != State::kEnded
                                                   : std::find(filter.states.begin(), filter.states.end(), i.state) != filter.states.end();
     if (box->is_pooled() || i.tenant != caller.tenant || !state_fits) continue;
-    if (!matches(i.metadata, filter.metadata) || !matches(i.attributes, filter.attributes)) continue;
+    if (!all_match(i.metadata, filter.metadata) || !all_match(i.attributes, filter.attributes)) continue;
     all.push_back(box->snapshot_info());
   }
-  const auto key = [](const SandboxInfo& i) { return std::pair(unix_millis(i.created_at), i.id); };
-  std::sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return key(a) > key(b); });
-  // The cursor is the place of the last item, not a count: items that come or go do not shift the pages.
-  if (!filter.cursor.empty()) {
-    const size_t dot = filter.cursor.find('.');
-    const auto ms = parse_int(std::string_view(filter.cursor).substr(0, dot));
-    if (!ms || dot == std::string::npos) return bad_field("cursor", "is not one of ours");
-    const std::pair<int64_t, std::string> last(*ms, filter.cursor.substr(dot + 1));
-    std::erase_if(all, [&](const auto& i) { return key(i) >= last; });
-  }
-  Page<SandboxInfo> page;
-  if (all.size() > filter.limit) {
-    all.resize(filter.limit);
-    page.next_cursor = std::to_string(key(all.back()).first) + "." + all.back().id;
-  }
-  page.items = std::move(all);
-  return page;
+  return newest_first(std::move(all), filter.limit, filter.cursor);
 }
 
 Result<Page<ExecInfo>> ManagerImpl::executions(const Caller& caller, const std::string& id, std::optional<bool> running,
@@ -709,7 +730,8 @@ Result<void> ManagerImpl::load() {
     }
   }
   remove_unknown_spools(recorded);
-  return {};
+  remove_unknown_images();
+  return snapshots_->load();
 }
 
 // A daemon that died while it forgot a sandbox may have left the outputs.
@@ -719,6 +741,17 @@ void ManagerImpl::remove_unknown_spools(const std::set<std::string>& recorded) c
     if (recorded.contains(entry.path().filename())) continue;
     std::filesystem::remove_all(entry.path(), ec);
     log::warn("spool.swept", {{"path", entry.path().string()}});
+  }
+}
+
+// A daemon that died while it wrote one, or after its sandbox had gone on from it.
+void ManagerImpl::remove_unknown_images() const {
+  std::error_code ec;
+  for (const auto& entry : std::filesystem::directory_iterator(config_.data_dir + "/hibernated", ec)) {
+    const auto box = boxes_.find(entry.path().filename());
+    if (box != boxes_.end() && box->second->is_live() && box->second->is_hibernated()) continue;
+    const auto removed = remove_image(entry.path());
+    log::warn("image.swept", {{"path", entry.path().string()}, {"done", removed.has_value()}});
   }
 }
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "policy/egress.h"
+#include "sandbox/image_files.h"
 #include "sandbox/volume_catalog.h"
 
 namespace glovebox::sandbox {
@@ -95,6 +96,12 @@ Async<void> Sandbox::start_engine(Deadline deadline) {
   const SandboxInfo& i = document_.info;
   runtime::StartSpec spec{i.id, document_.record.directory, document_.rootfs, i.limits, i.id};
   spec.volumes = volume_disks(i.volumes, config());
+  const std::optional<codec::StoredImage> image = image_to_start();
+  if (image) {
+    GB_CO_TRYV(co_await check_start(*image));
+    spec.snapshot = image->directory;
+    spec.snapshot_kept = image->content.kept;
+  }
   GB_CO_TRY(spec.netns_fd, co_await connect_network());
   document_.record = runtime->plan(spec);
   GB_CO_TRYV(co_await save(document_));  // what start() will make is known before it is made
@@ -111,14 +118,34 @@ Async<void> Sandbox::start_engine(Deadline deadline) {
   death_fd_ = std::move(*death);
   if (end_wanted_) co_return fail(ended_error());
   std::vector<codec::AgentExecution> known;
-  auto connected = co_await connect(std::move(started->channel), deadline, &known);
+  const bool has_memory = image && image->content.kept == runtime::Kept::kMemoryAndFiles;
+  const Identity identity = image && document_.image && image->is_own ? Identity{} : new_identity(has_memory);
+  auto connected = co_await connect(std::move(started->channel), deadline, image ? &identity : nullptr, &known);
   if (!connected) {
     auto death_note = co_await run_blocking(pool, [&] { return Result<runtime::Death>(runtime->death(document_.record)); });
     co_return fail(Code::kStartFailed, connected.error().message + (death_note ? ". " + death_note->message : ""));
   }
-  if (!known.empty()) co_return fail(Code::kAgentProtocol, "the agent of a new sandbox knows executions");
+  if (has_memory) {
+    GB_CO_TRYV(co_await adopt_executions(known, image->directory));
+  } else if (!known.empty()) {
+    co_return fail(Code::kAgentProtocol, "the agent of a new sandbox knows executions");
+  }
   if (i.network) GB_CO_TRYV(co_await networking_->write_files(link_, *i.network));
   co_return co_await check_user(deadline);
+}
+
+// A hibernated one goes on from where it was laid down; a new one may start from a snapshot.
+std::optional<codec::StoredImage> Sandbox::image_to_start() const {
+  if (document_.image) return document_.image;
+  return origin_ ? std::optional(origin_->image) : std::nullopt;
+}
+
+// Nothing is made for an image that cannot be started.
+Async<void> Sandbox::check_start(const codec::StoredImage& image) {
+  return run_blocking(*context_.execution.pool, [this, &image]() -> Result<void> {
+    GB_TRYV(context_.runtime->check_needs(image.content.needs));
+    return check_image(image.directory, image.content.parts, Reading::kIfChanged);
+  });
 }
 
 // A sandbox without a policy has no link: -1.
@@ -133,6 +160,7 @@ Async<int> Sandbox::connect_network() {
 Async<void> Sandbox::set_network(NetworkPolicyPtr policy) {
   const auto self = shared_from_this();
   GB_CO_TRYV(check_usable());
+  if (is_hibernated()) GB_CO_TRYV(co_await use());  // it has no link before
   GB_CO_TRYV(co_await networking_->set_policy(*policy));
   GB_CO_TRYV(co_await wait_settled());
   document_.info.network = policy;
@@ -175,11 +203,11 @@ Awaitable<void> Sandbox::note_denials() {
   noting_denials_ = false;
 }
 
-Async<void> Sandbox::connect(runtime::ChannelFds fds, Deadline deadline, std::vector<codec::AgentExecution>* known) {
+Async<void> Sandbox::connect(runtime::ChannelFds fds, Deadline deadline, const Identity* identity, std::vector<codec::AgentExecution>* known) {
   std::weak_ptr<Sandbox> weak = weak_from_this();
   auto on_lost = [weak](const Error& error) {
     const auto self = weak.lock();
-    if (!self || self->end_wanted_) return;
+    if (!self || self->end_wanted_ || self->resting_) return;
     log::warn("sandbox.channel_lost", {{"sandbox", self->info().id}, {"message", error.message}});
     // The death watcher knows better why, if the sandbox is dying; give it the first word.
     auto task = [](std::shared_ptr<Sandbox> s, std::string message) -> Awaitable<void> {
@@ -189,8 +217,10 @@ Async<void> Sandbox::connect(runtime::ChannelFds fds, Deadline deadline, std::ve
     spawn(self->context_.execution.executor, "sandbox.lost", task(self, error.message));
   };
   link_ = channel::Link::create(context_.execution.executor, std::move(fds.to_agent), std::move(fds.from_agent), on_lost);
+  const auto sent = std::chrono::system_clock::now();
   GB_CO_TRY(const std::string answer,
-            co_await link_->hello(codec::hello_fields(info(), info().id, hex(random_bytes(32))), deadline));
+            co_await link_->hello(codec::hello_fields(info(), info().id, hex(random_bytes(32)), identity), deadline));
+  if (identity != nullptr) GB_CO_TRYV(check_confirmation(answer, *identity, info().id, sent, std::chrono::system_clock::now()));
   GB_CO_TRY(*known, codec::decode_hello(answer));
   co_return Result<void>();
 }
@@ -212,7 +242,7 @@ void Sandbox::go_on() {
 }
 
 void Sandbox::watch_death_once() {
-  if (!std::exchange(death_is_watched_, true)) spawn(context_.execution.executor, "sandbox.watch_death", watch_death());
+  if (death_fd_ && !std::exchange(death_is_watched_, true)) spawn(context_.execution.executor, "sandbox.watch_death", watch_death());
 }
 
 Awaitable<void> Sandbox::adopt() {
@@ -246,8 +276,13 @@ Awaitable<void> Sandbox::adopt() {
   log::info("sandbox.adopted", {{"sandbox", info().id}, {"state", state_name(info().state)}, {"executions", executions_.size()}});
 }
 
-// It goes on standing still, and its agent is not spoken to before it is resumed.
+// It goes on standing still, and its agent is not spoken to before it is resumed. One that is hibernated has nothing that runs: what
+// may be left of it is from before, or from a resume that was not finished.
 Async<void> Sandbox::find_paused() {
+  if (is_hibernated()) {
+    co_await remove_engine();
+    co_return co_await run_blocking(*context_.execution.pool, [this] { return check_image(document_.image->directory, document_.image->content.parts, Reading::kIfChanged); });
+  }
   GB_CO_TRYV(co_await run_blocking(*context_.execution.pool, [this]() -> Result<void> {
     GB_TRYV(context_.runtime->adopt(document_.record));
     return context_.runtime->freeze(document_.record);
@@ -278,7 +313,7 @@ Async<std::vector<codec::AgentExecution>> Sandbox::take_over() {
   }
   if (end_wanted_) co_return fail(ended_error());
   std::vector<codec::AgentExecution> known;
-  GB_CO_TRYV(co_await connect(std::move(fds), after(context_.execution.config->patience.adopt), &known));
+  GB_CO_TRYV(co_await connect(std::move(fds), after(context_.execution.config->patience.adopt), nullptr, &known));
   co_return known;
 }
 
@@ -314,6 +349,11 @@ void Sandbox::resume_executions(const std::vector<codec::AgentExecution>& known)
 Awaitable<void> Sandbox::watch_death() {
   const auto self = shared_from_this();
   const bool died = co_await wait_readable(death_fd_.get());
+  if (resting_) {
+    death_is_watched_ = false;
+    changed_.notify();
+    co_return;
+  }
   if (!died || end_wanted_) co_return;
   auto death = co_await run_blocking(*context_.execution.pool,
                                      [this] { return Result<runtime::Death>(context_.runtime->death(document_.record)); });
@@ -343,13 +383,13 @@ Awaitable<void> Sandbox::finish(std::string reason, std::string message) {
     execution->finish_without_agent("sandbox_ended", "the sandbox ended: " + reason);
   }
   if (link_) link_->drop(Error{Code::kSandboxEnded, "the sandbox ended: " + reason, {{"reason", reason}}});
-  while (starting_ || freezing_ || thawing_) co_await changed_.wait();
+  while (starting_ || freezing_ || thawing_ || imaging_ || resting_) co_await changed_.wait();
   for (Millis pause = kFirstDestroyRetry;; pause = std::min(pause * 2, kLastDestroyRetry)) {
     auto destroyed = co_await run_blocking(*context_.execution.pool, [this]() -> Result<void> {
       GB_TRYV(context_.runtime->destroy(document_.record));
       const std::string& directory = document_.record.directory;
       if (::rmdir(directory.c_str()) != 0 && errno != ENOENT) return fail_errno(directory);
-      return {};
+      return remove_image(own_image_directory());
     });
     if (destroyed) break;
     log::error("sandbox.destroy_failed", {{"sandbox", info().id}, {"message", destroyed.error().message}});
@@ -363,11 +403,14 @@ Awaitable<void> Sandbox::finish(std::string reason, std::string message) {
   over.info.frozen = false;
   over.info.paused.reset();
   over.info.link.reset();
+  over.image.reset();
   over.info.ended->at = std::chrono::system_clock::now();
   saved = co_await save(over);
   document_ = std::move(over);
   if (!saved) log::error("sandbox.not_recorded", {{"sandbox", info().id}, {"message", saved.error().message}});
   log::info("sandbox.ended", {{"sandbox", info().id}, {"reason", reason}, {"message", message}});
+  image_hold_.reset();
+  origin_.reset();
   if (context_.on_ended) context_.on_ended(*this);
   changed_.notify();
 }
@@ -518,7 +561,12 @@ std::vector<ExecInfo> Sandbox::executions() const {
 Async<runtime::Usage> Sandbox::usage() {
   const auto self = shared_from_this();
   GB_CO_TRYV(check_usable());
-  co_return co_await run_blocking(*context_.execution.pool, [this] { return context_.runtime->usage(document_.record); });
+  co_return co_await run_blocking(*context_.execution.pool, [this, directory = is_hibernated() ? document_.image->directory : ""]() -> Result<runtime::Usage> {
+    if (directory.empty()) return context_.runtime->usage(document_.record);
+    runtime::Usage usage;
+    usage.disk_bytes = disk_bytes(directory);
+    return usage;
+  });
 }
 
 }  // namespace glovebox::sandbox

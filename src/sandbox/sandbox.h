@@ -32,6 +32,25 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
 
   // From creating to ready; on failure it ends (start_failed) and the cause is returned. ready_ms counts from `began`.
   Async<void> start(Deadline deadline, Clock::time_point began);
+  // What it starts from besides its template. `executions` ran in what the image is of, and `hold` keeps the image.
+  struct Origin {
+    codec::StoredImage image;
+    std::vector<ExecInfo> executions;
+    std::shared_ptr<void> hold;
+  };
+  void set_origin(Origin origin) { origin_ = std::move(origin); }  // before start()
+  // An image of it as it is, into an empty directory; not sealed. It is the same afterwards.
+  struct Written {
+    runtime::SnapshotImage content;
+    std::vector<ExecInfo> executions;  // that run in it
+  };
+  Async<Written> write_image(std::string directory, Deadline deadline);
+  // Goes on from this image, in place of what it is now. When it returns an error before anything was touched, it goes on as it was;
+  // after that it is hibernated, on the image.
+  Async<void> reset(Origin origin, std::string snapshot);
+  const codec::SandboxDocument& document() const { return document_; }
+  std::vector<ExecInfo> unended() const;
+
   // For the pool: the same, without an owner, and then it stands still.
   Async<void> start_pooled(Deadline deadline);
   bool is_pooled() const { return info().tenant.empty(); }
@@ -52,6 +71,12 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   // Stops it as it is, memory included, until it is used again or resumed; kConflict when calls under way do not end within a moment.
   // `insists`: they are stopped as well. Nothing to do when it is paused already.
   Async<void> pause(std::string cause, bool insists);
+  // The same, and its memory is freed: it goes on from an image. What is kept is the runtime's word (kUnsupported when that is less than
+  // what is required).
+  Async<void> hibernate(std::string cause, bool insists, std::optional<runtime::Kept> required);
+  bool is_hibernated() const { return document_.image.has_value(); }
+  Result<void> check_keeps(std::optional<runtime::Kept> required) const;  // kUnsupported
+  runtime::Kept keeps() const { return context_.runtime->keeps(); }
   Async<void> resume();
 
   Async<void> update(Update update);
@@ -97,7 +122,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   void drop_execution(const std::shared_ptr<RunningExecution>& execution);
   Awaitable<void> forget_execution(std::shared_ptr<RunningExecution> execution);
   void prune_executions();
-  Async<void> connect(runtime::ChannelFds fds, Deadline deadline, std::vector<codec::AgentExecution>* known);
+  Async<void> connect(runtime::ChannelFds fds, Deadline deadline, const Identity* identity, std::vector<codec::AgentExecution>* known);
   Async<void> start_engine(Deadline deadline);
   Async<int> connect_network();
   Awaitable<void> note_denials();
@@ -121,6 +146,25 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Async<void> stop_processes();
   Async<void> enter_pause(std::string cause, bool insists);
   Async<void> leave_pause();
+  Async<void> wait_calls(bool insists);
+  static void renew_lifetime(SandboxInfo* info);
+  bool keeps_memory() const { return keeps() == runtime::Kept::kMemoryAndFiles; }
+  std::string own_image_directory() const;
+  std::optional<codec::StoredImage> image_to_start() const;
+  Async<void> check_start(const codec::StoredImage& image);
+  Async<Written> link_own_image(std::string directory);
+  Async<Written> write_image_now(std::string directory, Deadline deadline);
+  Async<Written> hold_and_write(std::string directory, Deadline deadline);
+  Async<runtime::SnapshotImage> write_last_image(std::string directory);
+  Async<void> run_for_a_moment();
+  Async<void> enter_hibernation(std::string cause, bool insists);
+  Async<void> lay_down(codec::StoredImage image, Paused paused, std::string why_executions_end);
+  Awaitable<void> drop_engine(bool executions_go_on, std::string why_executions_end);
+  Awaitable<void> remove_engine();
+  Async<void> leave_hibernation();
+  Async<void> record_resumed();
+  Async<void> adopt_executions(const std::vector<codec::AgentExecution>& known, const std::string& directory);
+  Async<void> go_back(Origin origin, std::string snapshot);
   Async<void> wake();
   metrics::Labels runtime_label() const;
   Result<void> check_usable() const;  // ready or paused
@@ -151,6 +195,10 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Clock::time_point no_freeze_before_ = Clock::time_point::min(), no_pause_before_ = Clock::time_point::min();  // after one that failed
   bool starting_ = false, freezing_ = false, thawing_ = false;  // the runtime is at work: the end waits
   bool pausing_ = false, resuming_ = false;                     // on the way between ready and paused
+  bool imaging_ = false;                                        // an image of it is being written
+  bool resting_ = false;                                        // its engine is being removed, and not its end
+  std::optional<Origin> origin_;
+  std::shared_ptr<void> image_hold_;  // a snapshot that it goes on from
   bool held_ = false;       // this daemon watches it
   bool death_is_watched_ = false;
   bool connected_ = false;  // and its agent has answered this daemon

@@ -10,6 +10,9 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/random.h"
+#include "base/text.h"
+
 namespace glovebox::channel::testing {
 
 struct TestLoop::Impl {
@@ -123,6 +126,25 @@ std::string frame(uint32_t channel, Type type, std::string_view payload, uint8_t
   return out;
 }
 
+namespace {
+
+std::string field_of(std::string_view text, std::string_view name) {
+  const std::string key = "\"" + std::string(name) + "\":\"";
+  const size_t at = text.find(key);
+  return at == std::string_view::npos ? "" : std::string(text.substr(at + key.size(), text.find('"', at + key.size()) - at - key.size()));
+}
+
+// What the agent of a copy confirms.
+std::string confirmation(std::string_view hello) {
+  if (hello.find("\"resumed\":") == std::string_view::npos) return "";
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return R"(,"resumed":{"entropy":"mixed","hooks":0,"hostname":")" + field_of(hello, "hostname") + R"(","machine_id":")" +
+         field_of(hello, "machine_id") + R"(","boot_id":")" + field_of(hello, "boot_id") + R"(","sample":")" + hex(random_bytes(16)) +
+         R"(","unix_time_ns":)" + std::to_string(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()) + "}";
+}
+
+}  // namespace
+
 std::string hello_answer(std::string_view hello, std::string_view executions) {
   const std::string_view key = "\"nonce\":\"";
   const size_t at = hello.find(key);
@@ -134,7 +156,7 @@ std::string hello_answer(std::string_view hello, std::string_view executions) {
   }
   std::string out = sync_mark(nonce);
   append_message(out, 0, Type::kHelloOk,
-                 "{\"version\":1,\"agent\":\"peer\",\"pid_namespace\":\"\",\"boot_ms\":1,\"executions\":" + std::string(executions) + "}",
+                 "{\"version\":1,\"agent\":\"peer\",\"pid_namespace\":\"\",\"boot_ms\":1,\"executions\":" + std::string(executions) + confirmation(hello) + "}",
                  kMaxPayloadFromAgent);
   return out;
 }

@@ -7,9 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/text.h"
+#include "programs/agent/resume.h"
 #include "programs/agent/tree.h"
 
 namespace glovebox::agent {
@@ -22,6 +24,7 @@ constexpr size_t kMaxPingBytes = 64;
 constexpr int kEndRounds = 100;
 constexpr std::chrono::milliseconds kInputRetry{200};
 constexpr std::chrono::milliseconds kOrphanRetry{5};
+constexpr std::chrono::milliseconds kClockLook{1};
 
 std::string pid_namespace() {
   char target[64];
@@ -125,6 +128,10 @@ void Agent::handle(Inbox::Message& message) {
     case Type::kPing:
       return outbox_.send(0, Type::kPong,
                           std::string_view(message.payload).substr(0, kMaxPingBytes));
+    case Type::kPrepare:
+      return on_prepare();
+    case Type::kProceed:
+      return on_proceed();
     case Type::kExec:
       return on_exec(channel, message);
     case Type::kAttach:
@@ -198,8 +205,38 @@ void Agent::on_hello(Inbox::Message& message) {
   for (auto& [id, execution] : executions_) execution->detach();
   std::erase_if(executions_, [](const auto& entry) { return entry.second->is_done(); });
   requests_.restart(outbox_.restart(channel::sync_mark(*nonce)));
+  is_held_ = false;
   apply_hello(*hello);
-  outbox_.send(0, Type::kHelloOk, hello_answer());
+  std::optional<json::object> resumed;
+  const json::value* identity = find_field(*hello, "resumed");
+  if (identity != nullptr && identity->is_object()) resumed = resume(*hello, identity->get_object());
+  outbox_.send(0, Type::kHelloOk, hello_answer(std::move(resumed)));
+}
+
+// From here to PROCEED the clock is looked at often: the longest time between two looks is how long everything stood still.
+void Agent::on_prepare() {
+  outbox_.hold(Type::kPrepared);
+  is_held_ = true;
+  longest_gap_ = {};
+  looked_at_ = std::chrono::steady_clock::now();
+  loop_.in(kClockLook, [this] { look_at_clock(); });
+}
+
+void Agent::look_at_clock() {
+  if (!is_held_) return;
+  const auto now = std::chrono::steady_clock::now();
+  longest_gap_ = std::max(longest_gap_, std::chrono::duration_cast<std::chrono::microseconds>(now - looked_at_));
+  looked_at_ = now;
+  loop_.in(kClockLook, [this] { look_at_clock(); });
+}
+
+void Agent::on_proceed() {
+  look_at_clock();
+  is_held_ = false;
+  outbox_.go_on();
+  std::string stall;
+  channel::append_u64(stall, static_cast<uint64_t>(longest_gap_.count()));
+  outbox_.send(0, Type::kProceeded, stall);
 }
 
 void Agent::apply_hello(const json::object& hello) {
@@ -217,16 +254,18 @@ void Agent::apply_hello(const json::object& hello) {
   if (options_.may_change_system) setup_.apply(hello, defaults_.default_user);
 }
 
-std::string Agent::hello_answer() const {
+std::string Agent::hello_answer(std::optional<json::object> resumed) const {
   const auto boot = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - options_.started);
   json::array executions;
   for (const auto& [id, execution] : executions_) executions.push_back(execution->summary());
-  return to_text({{"version", 1},
-                  {"agent", GLOVEBOX_VERSION},
-                  {"pid_namespace", pid_namespace()},
-                  {"boot_ms", boot.count()},
-                  {"executions", std::move(executions)}});
+  json::object answer{{"version", 1},
+                      {"agent", GLOVEBOX_VERSION},
+                      {"pid_namespace", pid_namespace()},
+                      {"boot_ms", boot.count()},
+                      {"executions", std::move(executions)}};
+  if (resumed) answer["resumed"] = std::move(*resumed);
+  return to_text(answer);
 }
 
 // ---- Executions ----

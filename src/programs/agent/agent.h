@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -36,8 +37,11 @@ class Agent {
   void on_end_of_input();
   void handle(Inbox::Message& message);
   void on_hello(Inbox::Message& message);
+  void on_prepare();
+  void on_proceed();
+  void look_at_clock();
   void apply_hello(const json::object& hello);
-  std::string hello_answer() const;
+  std::string hello_answer(std::optional<json::object> resumed) const;
 
   void on_exec(uint32_t channel, Inbox::Message& message);
   Result<void> start_execution(uint32_t channel, const json::object& object);
@@ -65,6 +69,9 @@ class Agent {
   std::unordered_map<uint32_t, Execution*> channels_;
   std::vector<std::string> orphaned_;  // executions whose supervisor was killed
   size_t next_pumped_ = 0;
+  bool is_held_ = false;      // somebody is copying the sandbox
+  SteadyTime looked_at_ = {};  // at the clock, while held
+  std::chrono::microseconds longest_gap_{0};
   Requests requests_;
 };
 

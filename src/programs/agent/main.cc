@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "programs/agent/agent.h"
+#include "programs/agent/privilege.h"
 
 // The only program inside a sandbox that speaks to the daemon: spec/channel.md over standard input
 // and output.
@@ -109,6 +110,7 @@ int main(int argc, char** argv) {
   [[maybe_unused]] const int entered = chdir("/");
   options.open_files = raise_open_files();
   prctl(PR_SET_DUMPABLE, 0);  // nobody but root with CAP_SYS_PTRACE reads our memory or descriptors
+  glovebox::agent::lay_down_privilege();
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // so that it is no different when it is not process 1
   glovebox::agent::Agent(options).run();
 }

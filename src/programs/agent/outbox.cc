@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace glovebox::agent {
@@ -17,10 +18,29 @@ uint64_t Outbox::restart(std::string_view mark) {
   std::lock_guard lock(mutex_);
   queue_.assign(mark);
   at_ = 0;
+  held_ = false;
   ++connection_;
   room_.notify_all();
   flush_locked();
   return connection_;
+}
+
+void Outbox::hold(channel::Type type) {
+  std::lock_guard lock(mutex_);
+  if (held_ || connection_ == 0) return;
+  append_locked(0, type, {});
+  held_ = true;
+  hold_at_ = queue_.size();
+}
+
+void Outbox::go_on() {
+  {
+    std::lock_guard lock(mutex_);
+    held_ = false;
+    if (!flush_locked()) return;
+    room_.notify_all();
+  }
+  on_room_();
 }
 
 void Outbox::send(uint32_t channel, channel::Type type, std::string_view message) {
@@ -57,16 +77,17 @@ void Outbox::append_locked(uint32_t channel, channel::Type type, std::string_vie
   const bool was_empty = at_ == queue_.size();
   if (was_empty) {
     queue_.clear();
-    at_ = 0;
+    at_ = hold_at_ = 0;
   }
   channel::append_message(queue_, channel, type, message, channel::kMaxPayloadFromAgent);
   if (was_empty) flush_locked();
 }
 
-// Writes what the pipe takes; true when everything is out.
+// Writes what the pipe takes; true when everything is out that may.
 bool Outbox::flush_locked() {
-  while (at_ < queue_.size()) {
-    const ssize_t n = ::write(fd_, queue_.data() + at_, queue_.size() - at_);
+  const size_t end = held_ ? hold_at_ : queue_.size();
+  while (at_ < end) {
+    const ssize_t n = ::write(fd_, queue_.data() + at_, end - at_);
     if (n > 0) {
       at_ += static_cast<size_t>(n);
       continue;
@@ -75,6 +96,7 @@ bool Outbox::flush_locked() {
     if (errno != EAGAIN) break;  // no reader: the next HELLO starts over
     if (at_ > kRoomBytes) {
       queue_.erase(0, at_);
+      hold_at_ -= std::min(hold_at_, at_);
       at_ = 0;
     }
     if (!watching_) {
@@ -83,6 +105,7 @@ bool Outbox::flush_locked() {
     }
     return false;
   }
+  if (held_) return true;
   queue_.clear();
   if (queue_.capacity() > 2 * kRoomBytes) queue_.shrink_to_fit();
   at_ = 0;

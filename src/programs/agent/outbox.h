@@ -28,6 +28,10 @@ class Outbox {
   // its number. Loop only.
   uint64_t restart(std::string_view mark);
 
+  // Sends `type` on channel 0 behind what is queued, and then nothing more until go_on() or restart().
+  void hold(channel::Type type);
+  void go_on();
+
   // Loop thread: for the present connection.
   void send(uint32_t channel, channel::Type type, std::string_view message = {});
   // Any thread: drops the frame (false) when `connection` is not the present one.
@@ -53,6 +57,8 @@ class Outbox {
   std::string queue_;
   size_t at_ = 0;
   uint64_t connection_ = 0;
+  bool held_ = false;
+  size_t hold_at_ = 0;  // what of the queue may still be written while held
   bool watching_ = false;
 };
 

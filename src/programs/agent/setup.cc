@@ -17,31 +17,12 @@
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "programs/agent/directories.h"
+#include "programs/agent/privilege.h"
 
 namespace glovebox::agent {
 namespace {
 
 constexpr int64_t kClockToleranceNs = 500'000'000;
-
-// Replaces /etc/<name> as a whole. Where it is a mount point (a bind mount cannot be replaced),
-// writes into it.
-void write_etc(const char* name, std::string_view text) {
-  UniqueFd etc = open_directory(AT_FDCWD, "/etc");
-  if (!etc) return;
-  const std::string temporary = ".glovebox-" + random_name(10);
-  UniqueFd file(::openat(etc.get(), temporary.c_str(),
-                         O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
-  if (!file) return;
-  const bool written =
-      ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (written && ::renameat(etc.get(), temporary.c_str(), etc.get(), name) == 0) return;
-  ::unlinkat(etc.get(), temporary.c_str(), 0);
-  UniqueFd in_place(::openat(etc.get(), name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  struct stat st;
-  if (!in_place || ::fstat(in_place.get(), &st) != 0 || !S_ISREG(st.st_mode)) return;
-  if (::ftruncate(in_place.get(), 0) != 0) return;
-  [[maybe_unused]] const ssize_t n = ::write(in_place.get(), text.data(), text.size());
-}
 
 void create_etc_if_missing(const char* name) {
   UniqueFd etc = open_directory(AT_FDCWD, "/etc");
@@ -92,7 +73,26 @@ void make_writable_by_all(const char* path) {
 
 }  // namespace
 
+void write_etc(const char* name, std::string_view text) {
+  UniqueFd etc = open_directory(AT_FDCWD, "/etc");
+  if (!etc) return;
+  const std::string temporary = ".glovebox-" + random_name(10);
+  UniqueFd file(::openat(etc.get(), temporary.c_str(),
+                         O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (!file) return;
+  const bool written =
+      ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (written && ::renameat(etc.get(), temporary.c_str(), etc.get(), name) == 0) return;
+  ::unlinkat(etc.get(), temporary.c_str(), 0);
+  UniqueFd in_place(::openat(etc.get(), name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat st;
+  if (!in_place || ::fstat(in_place.get(), &st) != 0 || !S_ISREG(st.st_mode)) return;
+  if (::ftruncate(in_place.get(), 0) != 0) return;
+  [[maybe_unused]] const ssize_t n = ::write(in_place.get(), text.data(), text.size());
+}
+
 void Setup::set_names(const std::string& hostname) {
+  const Privileged privileged;
   [[maybe_unused]] const int set = ::sethostname(hostname.data(), hostname.size());
   write_etc("hostname", hostname + "\n");
   write_etc("hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 " +
@@ -124,8 +124,8 @@ void Setup::apply(const json::object& hello, const std::string& default_user) {
   }
   const auto sandbox = text_field(hello, "sandbox");
   if (sandbox && !sandbox->empty() && *sandbox != sandbox_) {
-    write_etc("machine-id",
-              hex(random_bytes(16)) + "\n");  // a copy of a sandbox is another machine
+    // A copy of a sandbox is another machine, and is told which (resume.h); one that goes on is what it was.
+    if (find_field(hello, "resumed") == nullptr) write_etc("machine-id", hex(random_bytes(16)) + "\n");
     sandbox_ = *sandbox;
   }
   if (!std::exchange(done_, true)) {

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "programs/agent/json.h"
 #include "programs/agent/users.h"
 
 namespace glovebox::agent {
+
+// Replaces /etc/<name> as a whole. Where it is a mount point (a bind mount cannot be replaced), writes into it. Best effort.
+void write_etc(const char* name, std::string_view text);
 
 // What the agent does to the sandbox's system when it learns who it is. Every step is best effort:
 // an image may be read-only or lack rights, and still be useful. Nothing follows a link that the

@@ -18,6 +18,7 @@
 #include <string>
 
 #include "base/unique_fd.h"
+#include "programs/agent/privilege.h"
 #include "programs/agent/rawcall.h"
 
 namespace glovebox::agent {
@@ -172,6 +173,7 @@ int supervise(void* argument) {
   auto& self = *static_cast<Supervisor*>(argument);
   raw(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   raw(SYS_prctl, PR_SET_NAME, raw_arg("supervisor"), 0, 0, 0);
+  give_up_privilege();
   auto publish = [&self](Phase phase) {
     self.phase.store(phase, std::memory_order_release);
     self.pool->notify(self);

@@ -6,6 +6,8 @@
 
 #include <memory>
 
+#include "programs/agent/privilege.h"
+
 namespace glovebox::agent {
 namespace {
 
@@ -13,6 +15,7 @@ constexpr size_t kStackBytes = 1024 * 1024;  // of address space; directory walk
 
 void* run(void* argument) {
   const std::unique_ptr<std::function<void()>> body(static_cast<std::function<void()>*>(argument));
+  give_up_privilege();
   (*body)();
   return nullptr;
 }

@@ -15,7 +15,8 @@ std::string quoted(const std::string& text) {
   return out;
 }
 
-// The container tier's set, by name.
+// The container tier's set, by name; and for the agent alone, which lets no user's program have it, what gives a copy of a sandbox its
+// own host name.
 std::string capability_list() {
   struct Name {
     int number;
@@ -36,7 +37,7 @@ std::string capability_list() {
     if ((kSandboxCapabilities >> number & 1) != 0)
       list += (list.empty() ? "\"" : ",\"") + std::string(name) + "\"";
   }
-  return "[" + list + "]";
+  return "[" + list + R"(,"CAP_SYS_ADMIN"])";
 }
 
 std::string process_section(const StartSpec& spec) {

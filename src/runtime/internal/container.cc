@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/statfs.h>
 #include <sys/utsname.h>
@@ -8,9 +9,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/random.h"
 #include "base/text.h"
 #include "runtime/internal/launch.h"
 #include "runtime/internal/linux_runtime.h"
+#include "runtime/internal/snapshot_files.h"
 #include "runtime/internal/volumes.h"
 #include "sys/files.h"
 #include "sys/mounts.h"
@@ -26,7 +29,7 @@ constexpr uint32_t kTtyGroup = 5;
 
 // Strings that the plan points to.
 struct Texts {
-  std::string hostname, ping, devpts, shm, cpus, memory, cpu_max;
+  std::string hostname, ping, devpts, shm, cpus, memory, cpu_max, boot_id;
 };
 
 Texts make_texts(const StartSpec& spec, uint32_t base) {
@@ -39,6 +42,7 @@ Texts make_texts(const StartSpec& spec, uint32_t base) {
   t.cpus = (cpus > 1 ? "0-" + std::to_string(cpus - 1) : "0") + "\n";
   t.memory = std::to_string(spec.limits.memory_bytes) + "\n";
   t.cpu_max = std::to_string(std::llround(spec.limits.cpus * 100000)) + " 100000\n";
+  t.boot_id = random_uuid() + "\n";
   return t;
 }
 
@@ -47,6 +51,7 @@ void point_to(const Texts& texts, ContainerPlan* plan) {
   plan->ping_group_range = texts.ping.c_str();
   plan->devpts_options = texts.devpts.c_str();
   plan->shm_options = texts.shm.c_str();
+  plan->boot_id = texts.boot_id.c_str();
   plan->sys_files = {{{"/sys/devices/system/cpu/online", texts.cpus.c_str()},
                       {"/sys/devices/system/cpu/possible", texts.cpus.c_str()},
                       {"/sys/fs/cgroup/memory.max", texts.memory.c_str()},
@@ -62,6 +67,7 @@ class ContainerRuntime final : public LinuxRuntime {
  public:
   using LinuxRuntime::LinuxRuntime;
   Tier tier() const override { return Tier::kContainer; }
+  Result<SnapshotImage> snapshot(const Record& record, const std::string& directory, Afterwards afterwards, Deadline deadline) override;
   Record plan(const StartSpec& spec) override;
 
  protected:
@@ -157,6 +163,31 @@ Result<void> ContainerRuntime::launch(Launch& launch) {
   plan.arguments = program(filter->arguments);
   launch.timer.done("prepare");
   return spawn(launch, &plan);
+}
+
+// The files as they are at one moment: everything stands still, what is in memory only is written, the disk is copied. Most of the
+// writing is done before that moment.
+Result<SnapshotImage> ContainerRuntime::snapshot(const Record& record, const std::string& directory, Afterwards afterwards, Deadline) {
+  GB_TRY(const auto* tree, cgroups());
+  GB_TRY(const bool was_frozen, tree->is_frozen(record.id));
+  GB_TRY(const auto root, sys::open_fd("/proc/" + std::to_string(process_of(record).pid) + "/root", O_RDONLY | O_DIRECTORY));
+  if (!sys::is_alive(process_of(record))) return fail(Code::kSandboxEnded, "the sandbox has ended");
+  if (::syncfs(root.get()) < 0) return fail_errno("syncfs");
+  const auto began = Clock::now();
+  if (!was_frozen) GB_TRYV(tree->freeze(record.id));
+  auto copy = [&]() -> Result<void> {
+    if (::syncfs(root.get()) < 0) return fail_errno("syncfs");
+    return sys::copy_sparse(disk_image(record.directory), disk_image(directory));
+  };
+  const auto copied = copy();
+  if (!was_frozen && (!copied || afterwards == Afterwards::kGoesOn)) GB_TRYV(tree->thaw(record.id));
+  if (!copied) return fail(copied.error());
+  SnapshotImage image;
+  image.kept = Kept::kFiles;
+  image.stall = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
+  image.parts = list_parts(directory);
+  for (const auto& part : image.parts) image.min_disk_bytes = std::max(image.min_disk_bytes, part.bytes);
+  return image;
 }
 
 // Overlay answers for the file system of its upper layer, which is the private disk.

@@ -165,6 +165,14 @@ bool make_proc(ContainerPlan& plan) {
   return raw::mount("proc", "/proc", "proc", raw::kNoSuid | raw::kNoDev | raw::kNoExec, nullptr);
 }
 
+// The mount keeps the file, which has no name then.
+bool hide_boot_id(const ContainerPlan& plan) {
+  constexpr const char* kFile = "/dev/.boot_id";
+  constexpr const char* kBootId = "/proc/sys/kernel/random/boot_id";
+  return raw::write_text(kFile, plan.boot_id, 0444) && raw::bind_read_only(kFile, kBootId) &&
+         raw::call(SYS_unlinkat, AT_FDCWD, kFile, 0) == 0;
+}
+
 bool mask_proc(ContainerPlan& plan) {
   plan.enter(LaunchStep::kMask);
   for (const char* path : kMaskedFiles) {
@@ -173,7 +181,7 @@ bool mask_proc(ContainerPlan& plan) {
   for (const char* path : kMaskedDirectories) {  // an empty directory, and read-only
     if (!raw::bind("/sys/kernel", path) && errno != ENOENT) return false;
   }
-  return raw::bind_read_only("/proc/sys", "/proc/sys");
+  return raw::bind_read_only("/proc/sys", "/proc/sys") && hide_boot_id(plan);
 }
 
 // The namespaces stay with the host's root; from here on the process has power only over what the

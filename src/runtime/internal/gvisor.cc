@@ -17,6 +17,7 @@
 #include "runtime/internal/launch.h"
 #include "runtime/internal/linux_runtime.h"
 #include "runtime/internal/orphans.h"
+#include "runtime/internal/snapshot_files.h"
 #include "runtime/internal/volumes.h"
 #include "sys/files.h"
 
@@ -30,6 +31,11 @@ constexpr uint64_t kEngineOpenFiles =
     1 << 20;  // as many as the host allows: it holds files for all guest processes
 constexpr off_t kMaxEngineLog = 256 << 10;
 constexpr size_t kIdLength = 40;
+constexpr std::string_view kAgentSuffix = ".erofs";
+constexpr uint64_t kRoom = 16 << 20;  // beside what a snapshot holds
+constexpr uint64_t kMegabyte = 1 << 20;
+
+uint64_t round_up(uint64_t bytes) { return (bytes + kMegabyte - 1) / kMegabyte * kMegabyte; }
 
 // The engine finds sandboxes by the beginning of their id, so all have one length.
 std::string engine_id(std::string id) {
@@ -48,6 +54,9 @@ class GvisorRuntime final : public LinuxRuntime {
   using LinuxRuntime::LinuxRuntime;
   ~GvisorRuntime() override;
   Tier tier() const override { return Tier::kGvisor; }
+  Kept keeps() const override { return Kept::kMemoryAndFiles; }
+  Result<SnapshotImage> snapshot(const Record& record, const std::string& directory, Afterwards afterwards, Deadline deadline) override;
+  Result<void> check_needs(const std::map<std::string, std::string>& needs) override;
 
  protected:
   sys::CgroupLimits cgroup_limits(const Limits& limits) const override;
@@ -67,6 +76,10 @@ class GvisorRuntime final : public LinuxRuntime {
   std::string state_directory() const { return storage().run_directory() + "/runsc"; }
   std::string log_path(const std::string& directory) const { return directory + "/engine.log"; }
   Result<Rootfs> agent_image();
+  static Result<Rootfs> agent_of_snapshot(const std::string& directory);
+  Result<void> keep_agent(const Record& record, const std::string& directory) const;
+  Result<void> checkpoint(const Record& record, const std::string& directory, Afterwards afterwards, Deadline deadline) const;
+  Result<std::map<std::string, std::string>> facts() const;
   Result<void> write_bundle(const StartSpec& spec) const;
   std::vector<std::string> command(const StartSpec& spec) const;
   Result<void> run_engine(Launch& launch, EnginePlan* plan);
@@ -75,6 +88,8 @@ class GvisorRuntime final : public LinuxRuntime {
   bool wait_for_engine(Launch& launch, const sys::Spawned& child, std::set<pid_t>* groups) const;
 
   mutable OrphanReaper orphans_;
+  mutable std::mutex facts_mutex_;
+  mutable std::pair<std::string, std::map<std::string, std::string>> facts_;  // of the engine with this identity
   std::mutex agent_mutex_;
   Rootfs agent_image_;  // the last one that was mounted
 };
@@ -124,19 +139,21 @@ Result<void> GvisorRuntime::write_bundle(const StartSpec& spec) const {
 }
 
 std::vector<std::string> GvisorRuntime::command(const StartSpec& spec) const {
-  return {runsc(),
-          "--root=" + state_directory(),
-          spec.netns_fd < 0 ? "--network=none" : "--network=sandbox",
-          "--ignore-cgroups",
-          "--platform=systrap",
-          // What is written to a volume goes to the volume, and nobody else writes there meanwhile.
-          std::string(spec.volumes.empty() ? "--overlay2=all" : "--overlay2=root") + ":dir=" + storage().stage() + "/d",
-          std::string("--file-access-mounts=") + (spec.volumes.empty() ? "shared" : "exclusive"),
-          "run",
-          "-detach",
-          "-bundle=" + spec.directory + "/bundle",
-          "-pid-file=" + spec.directory + "/pid",
-          engine_id(spec.id)};
+  std::vector<std::string> words = {runsc(),
+                                    "--root=" + state_directory(),
+                                    spec.netns_fd < 0 ? "--network=none" : "--network=sandbox",
+                                    "--ignore-cgroups",
+                                    "--platform=systrap",
+                                    // What is written to a volume goes to the volume, and nobody else writes there meanwhile.
+                                    std::string(spec.volumes.empty() ? "--overlay2=all" : "--overlay2=root") + ":dir=" + storage().stage() + "/d",
+                                    std::string("--file-access-mounts=") + (spec.volumes.empty() ? "shared" : "exclusive"),
+                                    spec.snapshot.empty() ? "run" : "restore",
+                                    "-detach",
+                                    "-bundle=" + spec.directory + "/bundle",
+                                    "-pid-file=" + spec.directory + "/pid"};
+  if (!spec.snapshot.empty()) words.push_back("-image-path=" + spec.snapshot);
+  words.push_back(engine_id(spec.id));
+  return words;
 }
 
 // The engine's child outlives this call as a child of ours (we are the subreaper) and is the
@@ -205,7 +222,9 @@ Result<void> GvisorRuntime::launch(Launch& launch) {
   GB_TRY(auto disk, private_disk(launch));
   GB_TRY(auto rootfs, storage().rootfs_copy(spec.rootfs));
   GB_TRY(const auto volumes, VolumeMounts::make(spec));
-  GB_TRY(auto image, agent_image());
+  GB_TRY(auto image, spec.snapshot.empty() ? agent_image() : agent_of_snapshot(spec.snapshot));
+  launch.record.fields["agent_image"] = image.image_path;
+  launch.record.fields["agent_digest"] = image.digest;
   GB_TRY(auto agent, storage().rootfs_copy(image));
   GB_TRY(auto error_log,
          sys::open_fd(log_path(spec.directory), O_WRONLY | O_CREAT | O_APPEND, 0600));
@@ -236,6 +255,73 @@ Result<void> GvisorRuntime::launch(Launch& launch) {
   plan.environment = environment;
   launch.timer.done("prepare");
   return run_engine(launch, &plan);
+}
+
+// ---- Snapshots ----
+
+// What must be the same wherever an image of this engine is restored.
+Result<std::map<std::string, std::string>> GvisorRuntime::facts() const {
+  struct stat st{};
+  const std::string path = runsc();
+  if (path.empty() || ::stat(path.c_str(), &st) < 0) return fail(Code::kRuntimeUnavailable, "runsc is not installed");
+  const std::string identity = path + "-" + std::to_string(st.st_ino) + "-" + std::to_string(st.st_mtim.tv_sec);
+  const std::lock_guard lock(facts_mutex_);
+  if (facts_.first != identity) {
+    GB_TRY(const auto version, engine_version());
+    facts_ = {identity, {{"engine", version}, {"processor", processor_features()}}};
+  }
+  return facts_.second;
+}
+
+Result<void> GvisorRuntime::check_needs(const std::map<std::string, std::string>& needs) {
+  GB_TRY(const auto here, facts());
+  return compare_needs(needs, here);
+}
+
+// The memory of the sandbox maps its agent, so that very file has to be there at a restore: the snapshot holds it.
+Result<void> GvisorRuntime::keep_agent(const Record& record, const std::string& directory) const {
+  const auto path = record.fields.find("agent_image");
+  if (path == record.fields.end()) return fail(Code::kUnsupported, "the sandbox was started by a version that did not note its agent");
+  const std::string target = directory + "/" + record.fields.at("agent_digest") + std::string(kAgentSuffix);
+  if (::link(path->second.c_str(), target.c_str()) == 0) return {};
+  return sys::copy_sparse(path->second, target);
+}
+
+Result<Rootfs> GvisorRuntime::agent_of_snapshot(const std::string& directory) {
+  for (const auto& name : sys::list_directory(directory)) {
+    if (!name.starts_with("agent-") || !name.ends_with(kAgentSuffix)) continue;
+    return Rootfs{name.substr(0, name.size() - kAgentSuffix.size()), directory + "/" + name};
+  }
+  return fail(Code::kCorrupt, "the snapshot holds no agent");
+}
+
+Result<void> GvisorRuntime::checkpoint(const Record& record, const std::string& directory, Afterwards afterwards, Deadline deadline) const {
+  std::vector<std::string> words = {runsc(), "--root=" + state_directory(), "checkpoint", "-compression=none", "-image-path=" + directory};
+  if (afterwards == Afterwards::kGoesOn) words.emplace_back("-leave-running");
+  words.push_back(engine_id(record.id));
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+  auto done = sys::run_command(words, std::max(left, 1ms));
+  if (done) return {};
+  if (sys::is_alive(process_of(record))) return fail(Code::kIo, "the engine could not write its state: " + done.error().message);
+  return fail(Code::kSandboxEnded, "the sandbox ended while its state was written: " + engine_log(record), {{"reason", "crashed"}});
+}
+
+// What the guest needs at least is an upper bound: its memory and its files are in one file of the image.
+Result<SnapshotImage> GvisorRuntime::snapshot(const Record& record, const std::string& directory, Afterwards afterwards, Deadline deadline) {
+  SnapshotImage image;
+  image.kept = Kept::kMemoryAndFiles;
+  GB_TRY(image.needs, facts());
+  GB_TRY(const auto used, usage(record));
+  GB_TRYV(keep_agent(record, directory));
+  const auto began = Clock::now();
+  GB_TRYV(checkpoint(record, directory, afterwards, deadline));
+  image.stall = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
+  image.parts = list_parts(directory);
+  uint64_t pages = 0;
+  for (const auto& part : image.parts) pages = std::max(pages, part.name == "pages.img" ? part.bytes : 0);
+  image.min_memory_bytes = round_up(std::min(used.memory_bytes, pages) + kRoom);
+  image.min_disk_bytes = round_up(used.disk_bytes + used.disk_bytes / 8 + kRoom);
+  return image;
 }
 
 // The guest's files are in unnamed files on the private disk, which is mounted nowhere any more; a

@@ -104,6 +104,7 @@ struct ContainerPlan : LaunchCommon {
   const char* ping_group_range = nullptr;
   const char* devpts_options = nullptr;
   const char* shm_options = nullptr;
+  const char* boot_id = nullptr;  // the host's would tell which sandboxes share it, and since when
   std::array<StaticFile, 5> sys_files{};
   sock_fprog calls{};
   sock_fprog arguments{};

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "runtime/internal/orphans.h"
+#include "runtime/internal/snapshot_files.h"
 #include "sys/files.h"
 #include "sys/loop.h"
 
@@ -139,7 +140,13 @@ Result<void> LinuxRuntime::make_cgroup(Launch& launch, std::vector<UniqueFd>* en
 
 Result<UniqueFd> LinuxRuntime::private_disk(Launch& launch) const {
   std::string image = disk_image(launch.spec.directory);
-  GB_TRYV(storage_.make_disk(image, launch.spec.limits.disk_bytes, launch.spec.limits.inodes));
+  const bool from_copy = !launch.spec.snapshot.empty() && launch.spec.snapshot_kept == Kept::kFiles;
+  if (from_copy) {
+    GB_TRYV(sys::copy_sparse(disk_image(launch.spec.snapshot), image));
+    GB_TRYV(grow_disk(image, launch.spec.limits.disk_bytes));
+  } else {
+    GB_TRYV(storage_.make_disk(image, launch.spec.limits.disk_bytes, launch.spec.limits.inodes));
+  }
   launch.timer.done("disk copy");
   GB_TRY(auto disk, storage_.mount_disk(image));
   launch.timer.done("disk mount");

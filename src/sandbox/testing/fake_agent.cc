@@ -49,6 +49,14 @@ Awaitable<void> FakeAgent::handle(Frame& frame) {
       for (auto& [id, execution] : executions) execution.channel = 0;
       co_await peer.write(channel::testing::hello_answer(frame.payload, hello_list()));
       break;
+    case Type::kPrepare:
+      ++seen["prepare"];
+      co_await peer.send(0, Type::kPrepared, {});
+      break;
+    case Type::kProceed:
+      ++seen["proceed"];
+      co_await peer.send(0, Type::kProceeded, channel::testing::u64(42));
+      break;
     case Type::kPing:
       co_await peer.send(0, Type::kPong, frame.payload);
       break;

@@ -20,6 +20,7 @@ class FakeAgent {
   explicit FakeAgent(std::shared_ptr<FakeBox> box, Intercept intercept = {}) : box_(std::move(box)), intercept_(std::move(intercept)) {}
 
   Awaitable<void> run();
+  const std::shared_ptr<FakeBox>& box() const { return box_; }
 
   struct Running {
     std::string id;

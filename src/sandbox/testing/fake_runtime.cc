@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 
 namespace glovebox::sandbox::testing {
 
@@ -66,6 +67,7 @@ Result<runtime::Started> FakeRuntime::start(const runtime::StartSpec& spec, cons
   --waiting_;
   --at_once_;
   if (fail_at == Step::kStart) return fail(Code::kStartFailed, "start fails");
+  if (!spec.snapshot.empty()) ++restores;
   auto box = std::make_shared<FakeBox>();
   int ends[2];
   GB_ASSERT(::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
@@ -94,6 +96,20 @@ Result<void> FakeRuntime::thaw(const runtime::Record& record) {
   ++thaws;
   if (const auto found = box(record.id)) found->frozen = false;
   return {};
+}
+
+Result<runtime::SnapshotImage> FakeRuntime::snapshot(const runtime::Record& record, const std::string& directory, Afterwards, Deadline) {
+  ++snapshots;
+  const auto found = box(record.id);
+  if (!found || !found->death_write) return fail(Code::kSandboxEnded, "it is gone");
+  if (fail_at == Step::kSnapshot) return fail(Code::kIo, "snapshot fails");
+  std::ofstream(directory + "/state") << "of " << record.id;
+  return runtime::SnapshotImage{keeps(), {{"state", 3 + record.id.size(), {}}}, {{"engine", "fake"}}, 32 << 20, 64 << 20, std::chrono::microseconds(7)};
+}
+
+Result<void> FakeRuntime::check_needs(const std::map<std::string, std::string>& needs) {
+  if (!is_other_engine || needs.empty()) return {};
+  return fail(Code::kSnapshotMismatch, "another engine");
 }
 
 Result<runtime::Usage> FakeRuntime::usage(const runtime::Record& record) {

@@ -26,12 +26,14 @@ class FakeRuntime : public runtime::Runtime {
  public:
   explicit FakeRuntime(runtime::Tier tier) : tier_(tier) {}
 
-  enum class Step { kNone, kPrepare, kStart, kDeathFd, kAdopt };
+  enum class Step { kNone, kPrepare, kStart, kDeathFd, kAdopt, kSnapshot };
   std::atomic<Step> fail_at{Step::kNone};
   std::atomic<int> destroy_failures{0};
   std::atomic<int> freeze_failures{0};
   std::atomic<uint64_t> oom_kills{0};
   std::atomic<bool> died_of_oom{false};
+  std::atomic<bool> is_other_engine{false};
+  std::atomic<int> snapshots{0}, restores{0};
   std::atomic<int> starts{0}, destroys{0}, freezes{0}, thaws{0}, most_at_once{0};
 
   void hold_starts();     // start() waits …
@@ -52,6 +54,9 @@ class FakeRuntime : public runtime::Runtime {
   Result<runtime::ChannelFds> adopt(const runtime::Record& record) override;
   Result<void> freeze(const runtime::Record& record) override;
   Result<void> thaw(const runtime::Record& record) override;
+  runtime::Kept keeps() const override { return tier_ == runtime::Tier::kContainer ? runtime::Kept::kFiles : runtime::Kept::kMemoryAndFiles; }
+  Result<runtime::SnapshotImage> snapshot(const runtime::Record& record, const std::string& directory, Afterwards afterwards, Deadline deadline) override;
+  Result<void> check_needs(const std::map<std::string, std::string>& needs) override;
   Result<runtime::Usage> usage(const runtime::Record& record) override;
   Result<UniqueFd> death_fd(const runtime::Record& record) override;
   runtime::Death death(const runtime::Record& record) override;

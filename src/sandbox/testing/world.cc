@@ -29,6 +29,9 @@ class SharedRuntime : public runtime::Runtime {
   Result<runtime::ChannelFds> adopt(const runtime::Record& r) override { return inner_->adopt(r); }
   Result<void> freeze(const runtime::Record& r) override { return inner_->freeze(r); }
   Result<void> thaw(const runtime::Record& r) override { return inner_->thaw(r); }
+  runtime::Kept keeps() const override { return inner_->keeps(); }
+  Result<runtime::SnapshotImage> snapshot(const runtime::Record& r, const std::string& d, Afterwards a, Deadline e) override { return inner_->snapshot(r, d, a, e); }
+  Result<void> check_needs(const std::map<std::string, std::string>& needs) override { return inner_->check_needs(needs); }
   Result<runtime::Usage> usage(const runtime::Record& r) override { return inner_->usage(r); }
   Result<UniqueFd> death_fd(const runtime::Record& r) override { return inner_->death_fd(r); }
   runtime::Death death(const runtime::Record& r) override { return inner_->death(r); }
@@ -123,9 +126,9 @@ void World::restart_without_recovery() {
 Awaitable<void> World::keep_agents() {
   while (true) {
     for (const std::string& id : runtime_->ids()) {
-      if (!running_agents_.insert(id).second) continue;
+      if (!running_agents_.insert({id, runtime_->box(id)}).second) continue;
       auto& agent = agents_[id];
-      if (!agent) agent = std::make_shared<FakeAgent>(runtime_->box(id), intercept);
+      if (!agent || agent->box() != runtime_->box(id)) agent = std::make_shared<FakeAgent>(runtime_->box(id), intercept);
       auto run = [](std::shared_ptr<FakeAgent> one) -> Awaitable<void> { co_await one->run(); };
       spawn(loop_->executor(), "agent", run(agent));
     }

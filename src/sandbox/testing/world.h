@@ -59,7 +59,7 @@ class World {
   Config config_;
   std::shared_ptr<FakeRuntime> runtime_;
   std::map<std::string, std::shared_ptr<FakeAgent>> agents_;
-  std::set<std::string> running_agents_;
+  std::set<std::pair<std::string, std::shared_ptr<FakeBox>>> running_agents_;
   std::unique_ptr<store::Store> store_;
   std::unique_ptr<image::Templates> templates_;
   std::unique_ptr<Manager> manager_;
