@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "base/text.h"
+#include "channel/frame.h"
 #include "sys/files.h"
 
 namespace glovebox::sandbox {
@@ -40,23 +41,43 @@ void remember(const Version& version, const std::string& sum) {
   known_sums()[version] = sum;
 }
 
-Result<std::string> read_sum(int fd, const std::string& path) {
-  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
-  if (!context || EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) != 1) return fail(Code::kInternal, "SHA-256 is not there");
+using Digest = std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)>;
+
+Result<void> read_range(int fd, off_t at, off_t end, const std::string& path, const Digest& context) {
   std::string block(kBlock, '\0');
-  off_t at = 0;
-  while (true) {
-    const ssize_t n = ::pread(fd, block.data(), block.size(), at);
+  while (at < end) {
+    const ssize_t n = ::pread(fd, block.data(), static_cast<size_t>(std::min<off_t>(kBlock, end - at)), at);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return fail_errno(path);
-    if (n == 0) break;
+    if (n == 0) return fail(Code::kCorrupt, path + ": became shorter");
     EVP_DigestUpdate(context.get(), block.data(), static_cast<size_t>(n));
     at += n;
   }
+  return {};
+}
+
+// SHA-256 of the bytes. A disk's image is mostly holes, so that of a file with holes is of each run of data behind its place and length
+// (two times 8 bytes, little-endian): a terabyte of nothing takes no time.
+Result<std::string> read_sum(int fd, off_t size, const std::string& path) {
+  const Digest context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
+  if (!context || EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) != 1) return fail(Code::kInternal, "SHA-256 is not there");
+  for (off_t at = 0; at < size;) {
+    const off_t begin = ::lseek(fd, at, SEEK_DATA);
+    if (begin < 0 && errno != ENXIO) return fail_errno(path);
+    const off_t end = begin < 0 ? size : std::min(::lseek(fd, begin, SEEK_HOLE), size);
+    if (end < 0) return fail_errno(path);
+    const bool is_whole = begin == 0 && end == size;
+    std::string place;
+    channel::append_u64(place, static_cast<uint64_t>(begin < 0 ? size : begin));
+    channel::append_u64(place, static_cast<uint64_t>(begin < 0 ? 0 : end - begin));
+    if (!is_whole) EVP_DigestUpdate(context.get(), place.data(), place.size());
+    if (begin >= 0) GB_TRYV(read_range(fd, begin, end, path, context));
+    at = end;
+  }
   unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned size = 0;
-  EVP_DigestFinal_ex(context.get(), digest, &size);
-  return hex(std::string_view(reinterpret_cast<const char*>(digest), size));
+  unsigned digest_bytes = 0;
+  EVP_DigestFinal_ex(context.get(), digest, &digest_bytes);
+  return hex(std::string_view(reinterpret_cast<const char*>(digest), digest_bytes));
 }
 
 struct Part {
@@ -84,7 +105,7 @@ Result<void> check_part(const std::string& path, const runtime::SnapshotPart& wa
     const auto known = known_sums().find(version);
     if (known != known_sums().end() && known->second == wanted.sha256) return {};
   }
-  GB_TRY(const auto sum, read_sum(part->fd.get(), path));
+  GB_TRY(const auto sum, read_sum(part->fd.get(), part->st.st_size, path));
   if (sum != wanted.sha256) return differs();
   remember(version, sum);
   return {};
@@ -104,8 +125,8 @@ Result<std::vector<runtime::SnapshotPart>> seal_image(const std::string& directo
   for (const auto& name : names) {
     const std::string path = directory + "/" + name;
     GB_TRY(auto part, open_part(path));
-    GB_TRY(auto sum, read_sum(part.fd.get(), path));
-    if (::fsync(part.fd.get()) < 0) return fail_errno(path);
+    if (::fsync(part.fd.get()) < 0) return fail_errno(path);  // before: it settles what is a hole
+    GB_TRY(auto sum, read_sum(part.fd.get(), part.st.st_size, path));
     if (::fstat(part.fd.get(), &part.st) < 0) return fail_errno(path);
     remember(version_of(part.st), sum);
     parts.push_back({name, static_cast<uint64_t>(part.st.st_size), std::move(sum)});

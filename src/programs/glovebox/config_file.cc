@@ -141,6 +141,7 @@ std::map<std::string, Setter> known_keys(sandbox::Config* c) {
       {"start_timeout_ms", milliseconds(&c->start_timeout)},
       {"freeze_after_ms", milliseconds(&c->freeze_after)},
       {"execution_output_mb", integer(1, 1 << 20, [c](int64_t v) { c->output_file_bytes = static_cast<uint64_t>(v) << 20; })},
+      {"max_snapshot_mb", integer(0, 1 << 30, [c](int64_t v) { c->max_snapshot_bytes = static_cast<uint64_t>(v) << 20; })},
       {"kept_executions", integer(1, 100'000, [c](int64_t v) { c->kept_executions = static_cast<size_t>(v); })},
   };
   keys["pool"] = pool(&c->pool, &c->pool_free_memory_bytes);
