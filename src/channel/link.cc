@@ -355,9 +355,7 @@ Async<void> Link::hold_still(Deadline deadline) {
   impl_->expects_prepared = true;
   impl_->hold_at = impl_->frames_written + impl_->queue.size() + 1;
   send(0, Type::kPrepare, {});
-  auto answer = co_await still_answer(deadline);
-  if (!answer && !is_lost()) release();
-  if (!answer) co_return fail(answer.error());
+  GB_CO_TRYV(co_await still_answer(deadline));
   co_return Result<void>();
 }
 

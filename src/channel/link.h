@@ -49,7 +49,7 @@ class Link : public std::enable_shared_from_this<Link> {
   bool is_lost() const;
 
   // Returns when the agent has read all that was sent and everything it sent has been taken; from then on neither side writes, until
-  // go_on() or the next connection. So nothing is under way while the sandbox is copied.
+  // go_on(), which must follow also when this fails, or the next connection. So nothing is under way while the sandbox is copied.
   Async<void> hold_still(Deadline deadline);
   // How long the sandbox stood still meanwhile, by its own clock.
   Async<std::chrono::microseconds> go_on(Deadline deadline);

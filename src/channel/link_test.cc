@@ -250,5 +250,40 @@ TEST(JsonShape, RefusesWhatIsCheapToSendAndDearToParse) {
   EXPECT_TRUE(check_json_shape("]]]]}}}\"\\"));  // not JSON, but cheap
 }
 
+TEST(Link, WritesNothingWhileItHoldsStill) {
+  Fixture f;
+  f.with_link([&f](std::shared_ptr<Link> link) -> Awaitable<void> {
+    auto agent = [](Peer& peer) -> Awaitable<void> {
+      co_await peer.next_of(Type::kPrepare);
+      co_await peer.send(0, Type::kPrepared, {});
+    };
+    spawn(f.loop.executor(), "agent", agent(f.peer));
+    EXPECT_TRUE(co_await link->hold_still(after(5s)));
+    Listener listener;
+    const uint32_t channel = link->open(&listener);
+    link->send(channel, Type::kExec, "{}");
+    EXPECT_FALSE(co_await f.peer.next(50ms)) << "nothing of it may be in the pipe";
+    auto proceed = [](Peer& peer) -> Awaitable<void> {
+      const auto first = co_await peer.next();
+      EXPECT_EQ(static_cast<int>(first->type), static_cast<int>(Type::kProceed));
+      co_await peer.send(0, Type::kProceeded, testing::u64(1234));
+    };
+    spawn(f.loop.executor(), "agent", proceed(f.peer));
+    const auto stall = co_await link->go_on(after(5s));
+    EXPECT_EQ(stall->count(), 1234);
+    EXPECT_TRUE(co_await f.peer.next_of(Type::kExec));
+    link->close(channel);
+  });
+}
+
+TEST(Link, AnAgentThatWasNotAskedMayNotSayThatItHoldsStill) {
+  Fixture f;
+  f.with_link([&f](std::shared_ptr<Link>) -> Awaitable<void> {
+    co_await f.peer.send(0, Type::kPrepared, {});
+    EXPECT_TRUE(co_await testing::eventually([&] { return f.lost_calls == 1; }));
+    EXPECT_EQ(f.lost->code, Code::kAgentProtocol);
+  });
+}
+
 }  // namespace
 }  // namespace glovebox::channel

@@ -222,7 +222,7 @@ Awaitable<void> Sandbox::drop_engine(bool executions_go_on, std::string why_exec
   connected_ = false;
   seen_oom_kills_ = 0;
   co_await remove_engine();
-  while (death_is_watched_) co_await changed_.wait();
+  while (death_is_watched_ && !end_wanted_) co_await changed_.wait();
   death_fd_.reset();
   networking_->release();
   resting_ = false;
@@ -330,7 +330,7 @@ Async<void> Sandbox::go_back(Origin origin, std::string snapshot) {
   const bool had_own_image = is_hibernated();
   image_hold_ = std::move(origin.hold);
   document_.info.snapshot_id = std::move(snapshot);
-  const Paused paused{std::chrono::system_clock::now(), "reset", true, origin.image.content.kept};
+  const Paused paused{std::chrono::system_clock::now(), "call", true, origin.image.content.kept};
   origin_ = Origin{{}, std::move(origin.executions), {}};
   GB_CO_TRYV(co_await lay_down(std::move(origin.image), paused, "the sandbox was reset"));
   if (had_own_image) (void)co_await run_blocking(*context_.execution.pool, [this] { return remove_image(own_image_directory()); });

@@ -53,11 +53,12 @@ Networking::Networking(Parts parts) : parts_(std::move(parts)) {
   packages_ = std::make_shared<EventLog>(parts_.log_directory, "packages", parts_.executor, parts_.pool);
 }
 
-Async<int> Networking::connect(const policy::NetworkPolicy& policy) {
+Async<int> Networking::connect(const policy::NetworkPolicy& policy, const network::Usage& used) {
   const auto self = shared_from_this();
   GB_CO_TRY(network::Link link, co_await parts_.network->acquire());
   number_ = link.number;
   held_ = std::move(link.netns);
+  if (used.bytes_in + used.bytes_out > 0) parts_.network->adopt(*number_, parts_.sandbox, policy, used);
   GB_CO_TRYV(co_await parts_.network->set_policy(*number_, parts_.sandbox, policy));
   co_return held_.get();
 }

@@ -30,8 +30,9 @@ class Networking : public std::enable_shared_from_this<Networking> {
   };
   explicit Networking(Parts parts);
 
-  // Takes a link and puts the policy in force. The descriptor is of the namespace to start in, and closed by release_namespace().
-  Async<int> connect(const policy::NetworkPolicy& policy);
+  // Takes a link and puts the policy in force; `used` counts already. The descriptor is of the namespace to start in, and closed by
+  // release_namespace().
+  Async<int> connect(const policy::NetworkPolicy& policy, const network::Usage& used);
   void release_namespace() { held_.reset(); }
   // The link of a sandbox that an earlier daemon started.
   void adopt(uint32_t number, const policy::NetworkPolicy& policy, const network::Usage& used);

@@ -152,7 +152,7 @@ Async<void> Sandbox::check_start(const codec::StoredImage& image) {
 Async<int> Sandbox::connect_network() {
   if (!info().network) co_return -1;
   if (context_.network == nullptr) co_return fail(Code::kUnavailable, "this host has no networks for sandboxes");
-  GB_CO_TRY(const int netns, co_await networking_->connect(*info().network));
+  GB_CO_TRY(const int netns, co_await networking_->connect(*info().network, {info().network_in, info().network_out, 0}));
   document_.info.link = networking_->link();
   co_return netns;
 }

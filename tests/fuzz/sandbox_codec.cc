@@ -5,13 +5,14 @@
 
 #include "channel/link.h"
 #include "sandbox/codec.h"
+#include "sandbox/snapshot_codec.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace glovebox;
   using namespace glovebox::sandbox;
   if (size == 0) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 10) {
+  switch (data[0] % 12) {
     case 0: (void)codec::decode_entry(text); break;
     case 1: (void)codec::decode_entries(text); break;
     case 2: (void)codec::decode_processes(text); break;
@@ -33,6 +34,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (!copy || !copy->outcome || copy->outcome->type != info.outcome->type || copy->stdout_bytes != info.stdout_bytes) __builtin_trap();
       break;
     }
+    case 9: {
+      const auto now = std::chrono::system_clock::now();
+      (void)check_confirmation(text, Identity{}, "sb-1", now, now);
+      break;
+    }
+    case 10:
+      if (const auto snapshot = codec::decode_snapshot(text)) {
+        if (!codec::decode_snapshot(codec::encode(*snapshot))) __builtin_trap();
+      }
+      break;
     default:
       if (const auto document = codec::decode_sandbox(text)) {
         if (!codec::decode_sandbox(codec::encode(*document))) __builtin_trap();

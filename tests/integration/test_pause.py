@@ -193,7 +193,6 @@ def test_timeouts_can_pause(create, api):
     idle = create(on_timeout="pause", idle_timeout_ms=700)
     eventually(lambda: state(idle) == "paused", 6, "idleness pauses it")
     assert idle.info["paused"]["cause"] == "idle"
-    api.refused("POST", "/v1/sandboxes", 501, "unsupported", json={"on_timeout": "hibernate"})
     mortal = create(lifetime_ms=1000)
     pause(mortal)
     eventually(lambda: state(mortal) == "ended", 5, "without it the lifetime ends a paused one")

@@ -87,7 +87,6 @@ Result<sandbox::CreateSpec> read_create(const bj::value& body) {
   GB_TRY(const auto idle, r.integer("idle_timeout_ms", 0, kMaxTimeMs).or_default(0));
   spec.idle_timeout = Millis(idle);
   GB_TRY(const auto action, r.one_of("on_timeout", {"kill", "pause", "hibernate"}).or_default("kill"));
-  if (action == "hibernate") return fail(Code::kUnsupported, "on_timeout: this version cannot hibernate sandboxes", {{"field", "on_timeout"}});
   spec.on_timeout = *sandbox::on_timeout_from_name(action);
   GB_TRY(spec.fresh, r.boolean("fresh").or_default(false));
   GB_TRY(spec.network, read_network(r));

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <chrono>
 #include <thread>
 
 #include "programs/agent/test_agent.h"
@@ -140,6 +142,34 @@ TEST_P(ResyncTest, SetsUpTheSystemOnceAndFollowsNoLink) {
   EXPECT_EQ(text_of(agent().request({{"op", "stat"}, {"path", "/srv/x"}}), "code"),
             "file_not_found");
   EXPECT_NE(agent().read("/etc/machine-id"), machine);
+}
+
+TEST_P(ResyncTest, HeldStillItWritesNothingAndLosesNothing) {
+  const uint32_t channel = agent().exec({{"command", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); echo $i; done; sleep 0.1"}});
+  agent().send(0, Type::kPrepare);
+  EXPECT_EQ(static_cast<int>(agent().receive(0).type), static_cast<int>(Type::kPrepared));
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_EQ(agent().pipe_holds(), 0u);
+  agent().send(0, Type::kProceed);
+  const auto stall = agent().receive(0);
+  EXPECT_EQ(static_cast<int>(stall.type), static_cast<int>(Type::kProceeded));
+  EXPECT_LT(channel::get_u64(stall.payload.data()), 5'000'000u);
+  const auto result = agent().finish(channel);
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 20000);
+}
+
+TEST_P(ResyncTest, AHelloEndsTheHoldAndACopyConfirmsWhoItIs) {
+  agent().send(0, Type::kPrepare);
+  EXPECT_EQ(static_cast<int>(agent().receive(0).type), static_cast<int>(Type::kPrepared));
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const json::object answer = agent().hello({{"resumed", json::object{{"machine_id", ""}, {"boot_id", ""}}}});
+  ASSERT_TRUE(answer.contains("resumed"));
+  const auto& resumed = answer.at("resumed").as_object();
+  EXPECT_FALSE(resumed.contains("error"));
+  EXPECT_EQ(resumed.at("sample").as_string().size(), 32u);
+  EXPECT_GE(resumed.at("unix_time_ns").to_number<int64_t>(), std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+  const json::object again = agent().hello({{"resumed", json::object{}}});
+  EXPECT_NE(again.at("resumed").at("sample").as_string(), resumed.at("sample").as_string());
 }
 
 }  // namespace

@@ -35,6 +35,12 @@ constexpr std::string_view kAgentSuffix = ".erofs";
 constexpr uint64_t kRoom = 16 << 20;  // beside what a snapshot holds
 constexpr uint64_t kMegabyte = 1 << 20;
 
+// Without a copy where the file system can do it; another thread may be faster.
+Result<void> share_file(const std::string& from, const std::string& to) {
+  if (::link(from.c_str(), to.c_str()) == 0 || errno == EEXIST) return {};
+  return sys::copy_sparse(from, to);
+}
+
 uint64_t round_up(uint64_t bytes) { return (bytes + kMegabyte - 1) / kMegabyte * kMegabyte; }
 
 // The engine finds sandboxes by the beginning of their id, so all have one length.
@@ -76,7 +82,8 @@ class GvisorRuntime final : public LinuxRuntime {
   std::string state_directory() const { return storage().run_directory() + "/runsc"; }
   std::string log_path(const std::string& directory) const { return directory + "/engine.log"; }
   Result<Rootfs> agent_image();
-  static Result<Rootfs> agent_of_snapshot(const std::string& directory);
+  Result<Rootfs> agent_of_snapshot(const std::string& directory) const;
+  Rootfs agent_image_named(const std::string& digest) const { return {digest, storage().run_directory() + "/" + digest + std::string(kAgentSuffix)}; }
   Result<void> keep_agent(const Record& record, const std::string& directory) const;
   Result<void> checkpoint(const Record& record, const std::string& directory, Afterwards afterwards, Deadline deadline) const;
   Result<std::map<std::string, std::string>> facts() const;
@@ -113,8 +120,7 @@ Result<Rootfs> GvisorRuntime::agent_image() {
   std::string version = std::to_string(st.st_size) + "-" + std::to_string(st.st_mtim.tv_sec) + "." +
                         std::to_string(st.st_mtim.tv_nsec);
   std::string digest = std::to_string(std::hash<std::string>()(version)) + std::string(16, '0');
-  Rootfs image{"agent-" + digest.substr(0, 10),
-               storage().run_directory() + "/agent-" + version + ".erofs"};
+  const Rootfs image = agent_image_named("agent-" + digest.substr(0, 10));
   std::lock_guard lock(agent_mutex_);
   agent_image_ = image;
   if (sys::exists(image.image_path)) return image;
@@ -223,8 +229,7 @@ Result<void> GvisorRuntime::launch(Launch& launch) {
   GB_TRY(auto rootfs, storage().rootfs_copy(spec.rootfs));
   GB_TRY(const auto volumes, VolumeMounts::make(spec));
   GB_TRY(auto image, spec.snapshot.empty() ? agent_image() : agent_of_snapshot(spec.snapshot));
-  launch.record.fields["agent_image"] = image.image_path;
-  launch.record.fields["agent_digest"] = image.digest;
+  launch.record.fields["agent"] = image.digest;
   GB_TRY(auto agent, storage().rootfs_copy(image));
   GB_TRY(auto error_log,
          sys::open_fd(log_path(spec.directory), O_WRONLY | O_CREAT | O_APPEND, 0600));
@@ -280,17 +285,19 @@ Result<void> GvisorRuntime::check_needs(const std::map<std::string, std::string>
 
 // The memory of the sandbox maps its agent, so that very file has to be there at a restore: the snapshot holds it.
 Result<void> GvisorRuntime::keep_agent(const Record& record, const std::string& directory) const {
-  const auto path = record.fields.find("agent_image");
-  if (path == record.fields.end()) return fail(Code::kUnsupported, "the sandbox was started by a version that did not note its agent");
-  const std::string target = directory + "/" + record.fields.at("agent_digest") + std::string(kAgentSuffix);
-  if (::link(path->second.c_str(), target.c_str()) == 0) return {};
-  return sys::copy_sparse(path->second, target);
+  const auto digest = record.fields.find("agent");
+  if (digest == record.fields.end()) return fail(Code::kUnsupported, "the sandbox was started by a version that did not note its agent");
+  return share_file(agent_image_named(digest->second).image_path, directory + "/" + digest->second + std::string(kAgentSuffix));
 }
 
-Result<Rootfs> GvisorRuntime::agent_of_snapshot(const std::string& directory) {
+// One that this data directory no longer has, or never had, is taken from the snapshot: a copy outlives it.
+
+Result<Rootfs> GvisorRuntime::agent_of_snapshot(const std::string& directory) const {
   for (const auto& name : sys::list_directory(directory)) {
     if (!name.starts_with("agent-") || !name.ends_with(kAgentSuffix)) continue;
-    return Rootfs{name.substr(0, name.size() - kAgentSuffix.size()), directory + "/" + name};
+    const Rootfs image = agent_image_named(name.substr(0, name.size() - kAgentSuffix.size()));
+    if (!sys::exists(image.image_path)) GB_TRYV(share_file(directory + "/" + name, image.image_path));
+    return image;
   }
   return fail(Code::kCorrupt, "the snapshot holds no agent");
 }
