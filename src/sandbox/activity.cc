@@ -255,7 +255,7 @@ Deadline Sandbox::answer_due(Clock::time_point now) {
 
 Awaitable<void> Sandbox::time_out(std::string cause, std::string message) {
   if (info().on_timeout == OnTimeout::kKill) co_return co_await end(std::move(cause), std::move(message), Deadline::max());
-  const bool to_disk = info().on_timeout == OnTimeout::kHibernate;
+  const bool to_disk = info().on_timeout == OnTimeout::kHibernate && check_can_be_copied();
   auto paused = to_disk ? co_await hibernate(cause, true, {}) : co_await pause(cause, true);
   if (paused || end_wanted_) co_return;
   log::warn("sandbox.pause_failed", {{"sandbox", info().id}, {"message", paused.error().message}});

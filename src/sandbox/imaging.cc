@@ -48,6 +48,12 @@ Result<void> Sandbox::check_keeps(std::optional<Kept> required) const {
               {{"runtime", std::string(tier_name(info().tier))}, {"kept", std::string(runtime::kept_name(Kept::kFiles))}});
 }
 
+Result<void> Sandbox::check_can_be_copied() const {
+  if (!keeps_memory() || info().volumes.empty()) return {};
+  return fail(Code::kUnsupported, "the runtime " + std::string(tier_name(info().tier)) + " cannot copy the memory of a sandbox with volumes",
+              {{"runtime", std::string(tier_name(info().tier))}});
+}
+
 // ---- Writing one ----
 
 Async<Sandbox::Written> Sandbox::write_image(std::string directory, Deadline deadline) {
@@ -134,6 +140,7 @@ std::vector<ExecInfo> Sandbox::unended() const {
 Async<void> Sandbox::hibernate(std::string cause, bool insists, std::optional<Kept> required) {
   const auto self = shared_from_this();
   GB_CO_TRYV(check_keeps(required));
+  GB_CO_TRYV(check_can_be_copied());
   GB_CO_TRYV(co_await wait_held());
   GB_CO_TRYV(co_await wait_settled());
   if (is_hibernated()) co_return Result<void>();

@@ -121,6 +121,7 @@ Async<void> Sandbox::start_engine(Deadline deadline) {
   const bool has_memory = image && image->content.kept == runtime::Kept::kMemoryAndFiles;
   const Identity identity = image && document_.image && image->is_own ? Identity{} : new_identity(has_memory);
   auto connected = co_await connect(std::move(started->channel), deadline, image ? &identity : nullptr, &known);
+  if (!connected && connected.error().code == Code::kStartFailed) co_return connected;  // it says what was not confirmed
   if (!connected) {
     auto death_note = co_await run_blocking(pool, [&] { return Result<runtime::Death>(runtime->death(document_.record)); });
     co_return fail(Code::kStartFailed, connected.error().message + (death_note ? ". " + death_note->message : ""));

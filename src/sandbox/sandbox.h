@@ -74,6 +74,8 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   // The same, and its memory is freed: it goes on from an image. What is kept is the runtime's word (kUnsupported when that is less than
   // what is required).
   Async<void> hibernate(std::string cause, bool insists, std::optional<runtime::Kept> required);
+  // Where memory is copied, the engine has the files of volumes open, and what is under /tmp is not in the image: kUnsupported.
+  Result<void> check_can_be_copied() const;
   bool is_hibernated() const { return document_.image.has_value(); }
   Result<void> check_keeps(std::optional<runtime::Kept> required) const;  // kUnsupported
   runtime::Kept keeps() const { return context_.runtime->keeps(); }

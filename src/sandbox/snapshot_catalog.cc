@@ -58,7 +58,8 @@ Result<void> SnapshotCatalog::load() {
       info.bytes = 0;
       info.parts.clear();
     }
-    entries_[info.id] = std::make_shared<Entry>(Entry{std::move(*document)});
+    const std::string id = info.id;
+    entries_[id] = std::make_shared<Entry>(Entry{std::move(*document)});
   }
   sweep();
   return {};

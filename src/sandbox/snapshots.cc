@@ -64,13 +64,6 @@ codec::SnapshotDocument describe(const Sandbox& box, const SnapshotSpec& spec) {
   return d;
 }
 
-// Where memory is copied, the engine has a volume's files open in it, and two sandboxes cannot have the same.
-Result<void> check_no_volumes(const std::vector<VolumeMount>& volumes, runtime::Tier tier, Kept keeps) {
-  if (volumes.empty() || keeps == Kept::kFiles) return {};
-  return fail(Code::kUnsupported, "the runtime " + std::string(tier_name(tier)) + " cannot copy the memory of a sandbox with volumes",
-              {{"runtime", std::string(tier_name(tier))}});
-}
-
 // What a caller did not say is as in the source; what he said must hold what the snapshot holds.
 Result<void> take_limits(const SnapshotInfo& snapshot, CreateSpec* spec) {
   constexpr uint64_t kMiB = 1 << 20;
@@ -105,7 +98,7 @@ Async<SnapshotInfo> SnapshotsImpl::snapshot(const Caller& caller, const std::str
   GB_CO_TRYV(check_name(spec.name));
   GB_CO_TRYV(check_labels(spec.labels));
   GB_CO_TRYV(box->check_keeps(spec.require));
-  GB_CO_TRYV(check_no_volumes(box->info().volumes, box->info().tier, box->keeps()));
+  GB_CO_TRYV(box->check_can_be_copied());
   GB_CO_TRYV(check_quota(caller.tenant, 1));
   GB_CO_TRY(const auto entry, co_await catalog_.begin(describe(*box, spec)));
   auto made = co_await make(box, entry);
@@ -202,7 +195,9 @@ Result<SnapshotsImpl::Base> SnapshotsImpl::base_for(const Caller& caller, Create
   if (spec.tier && *spec.tier != info.tier) {
     return bad_field("runtime", "the snapshot is of the runtime " + std::string(tier_name(info.tier)) + ", and can be started in no other");
   }
-  GB_TRYV(check_no_volumes(spec.volumes, info.tier, info.kept));
+  if (!spec.volumes.empty() && info.kept == Kept::kMemoryAndFiles) {
+    return fail(Code::kUnsupported, "volumes: a sandbox that goes on from memory has those of its snapshot, which are none", {{"field", "volumes"}});
+  }
   GB_TRYV(take_limits(info, &spec));
   spec.tier = info.tier;
   auto tmpl = host_.templates->find("@" + info.template_version);
@@ -248,7 +243,7 @@ Async<std::vector<SandboxInfo>> SnapshotsImpl::fork(const Caller& caller, const 
   GB_CO_TRY(const Box parent, host_.find(caller, sandbox));
   if (spec.count < 1 || spec.count > kMaxChildren) co_return bad_field("count", "must be between 1 and 100");
   GB_CO_TRYV(parent->check_keeps(spec.require));
-  GB_CO_TRYV(check_no_volumes(parent->info().volumes, parent->info().tier, parent->keeps()));
+  GB_CO_TRYV(parent->check_can_be_copied());
   GB_CO_TRYV(host_.check_room(spec.count));
   // Nobody's snapshot: removed in the end, and swept when this daemon does not come to it.
   const std::string directory = catalog_.draft_directory("fork-" + random_name(12));
@@ -335,7 +330,7 @@ Async<SandboxInfo> SnapshotsImpl::reset(const Caller& caller, const std::string&
   if (info.min_memory_bytes > now.limits.memory_bytes || info.min_disk_bytes > now.limits.disk_bytes) {
     co_return fail(Code::kSnapshotMismatch, "the sandbox's limits are smaller than what the snapshot needs", {{"need", "limits"}});
   }
-  GB_CO_TRYV(check_no_volumes(now.volumes, now.tier, info.kept));
+  GB_CO_TRYV(box->check_can_be_copied());
   GB_CO_TRYV(co_await box->reset(origin_of(entry), id));
   metrics::registry().counter("glovebox_resets_total", "Sandboxes that were set back to a snapshot.", runtime_label(now.tier)).add();
   log::info("sandbox.reset", {{"sandbox", sandbox}, {"snapshot", id}, {"request", caller.request_id}});
