@@ -158,9 +158,11 @@ Async<void> Sandbox::enter_hibernation(std::string cause, bool insists) {
   codec::StoredImage image;
   image.directory = own_image_directory();
   GB_CO_TRY(image.content, co_await write_last_image(image.directory));
-  GB_CO_TRYV(check_usable());
   const Paused paused{std::chrono::system_clock::now(), cause, true, image.content.kept};
-  GB_CO_TRYV(co_await lay_down(std::move(image), paused, "only its files were kept when it was hibernated"));
+  auto laid_down = co_await lay_down(std::move(image), paused, "only its files were kept when it was hibernated");
+  // It is an idle one now, which the next call thaws; its agent finds the word to go on then.
+  if (!laid_down && keeps_memory() && link_) (void)co_await link_->go_on(Clock::now());
+  if (!laid_down) co_return laid_down;
   auto sealed = co_await run_blocking(*context_.execution.pool, [&] { return seal_image(own_image_directory()); });
   if (sealed && document_.image) document_.image->content.parts = std::move(*sealed);
   if (sealed && !end_wanted_) sealed = (co_await save(document_)).transform([] { return std::vector<runtime::SnapshotPart>(); });
@@ -182,6 +184,7 @@ Async<runtime::SnapshotImage> Sandbox::write_last_image(std::string directory) {
     auto content = co_await run_blocking(*context_.execution.pool, [&] {
       return runtime->snapshot(document_.record, directory, Afterwards::kIsOver, deadline);
     });
+    if (content) document_.info.frozen = true;
     written = content ? Result<Written>(Written{*content, {}}) : Result<Written>(fail(content.error()));
   } else {
     auto runs = stood_still ? co_await run_for_a_moment() : Result<void>();
@@ -339,7 +342,9 @@ Async<void> Sandbox::go_back(Origin origin, std::string snapshot) {
   document_.info.snapshot_id = std::move(snapshot);
   const Paused paused{std::chrono::system_clock::now(), "call", true, origin.image.content.kept};
   origin_ = Origin{{}, std::move(origin.executions), {}};
-  GB_CO_TRYV(co_await lay_down(std::move(origin.image), paused, "the sandbox was reset"));
+  auto laid_down = co_await lay_down(std::move(origin.image), paused, "the sandbox was reset");
+  if (!laid_down) image_hold_.reset();
+  if (!laid_down) co_return laid_down;
   if (had_own_image) (void)co_await run_blocking(*context_.execution.pool, [this] { return remove_image(own_image_directory()); });
   co_return Result<void>();
 }

@@ -299,6 +299,35 @@ def test_a_fork_has_its_own_network(create, tier, clean):
     child.kill()
 
 
+TALKER = """
+import socket, time
+outside = socket.create_connection(("192.0.2.80", 80), 5)
+listening = socket.create_server(("127.0.0.1", 8099))
+print("connected", flush=True)
+while True:
+    try:
+        if not outside.recv(10): raise OSError("closed")
+    except OSError as error:
+        print("ended", flush=True)
+        break
+while True: listening.accept()[0].sendall(b"hello")
+"""
+
+
+def test_connections_to_the_outside_do_not_stop_a_copy(create, tier, clean):
+    needs_memory(tier)
+    box = create(network={"egress": "open"})
+    box.put("/tmp/talker.py", TALKER.encode())
+    run = box.start(["python3", "/tmp/talker.py"])
+    run.wait_for_output(b"connected")
+    (child,) = fork(box, 1)
+    hello = "python3 -c 'import socket; print(socket.create_connection((\"127.0.0.1\", 8099), 5).recv(9).decode())'"
+    for sandbox in (box, child):
+        Execution(sandbox, {**run.info, "sandbox_id": sandbox.id}).wait_for_output(b"ended", 20)
+        assert sandbox.ok(hello) == "hello\n"
+    child.kill()
+
+
 # Reset ---------------------------------------------------------------------------------------------------------------
 
 def test_a_reset_goes_back_in_place(create, api, clean):

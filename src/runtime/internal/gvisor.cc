@@ -150,6 +150,8 @@ std::vector<std::string> GvisorRuntime::command(const StartSpec& spec) const {
                                     spec.netns_fd < 0 ? "--network=none" : "--network=sandbox",
                                     "--ignore-cgroups",
                                     "--platform=systrap",
+                                    // Connections to the outside end when the sandbox is copied; without this it could not be.
+                                    "--net-disconnect-ok",
                                     // What is written to a volume goes to the volume, and nobody else writes there meanwhile.
                                     std::string(spec.volumes.empty() ? "--overlay2=all" : "--overlay2=root") + ":dir=" + storage().stage() + "/d",
                                     std::string("--file-access-mounts=") + (spec.volumes.empty() ? "shared" : "exclusive"),
