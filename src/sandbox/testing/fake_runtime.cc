@@ -133,7 +133,10 @@ Result<void> FakeRuntime::destroy(const runtime::Record& record) {
   ++destroys;
   if (destroy_failures > 0) return --destroy_failures, fail(Code::kIo, "destroy fails");
   const std::lock_guard lock(mutex_);
-  boxes_.erase(record.id);
+  const auto found = boxes_.find(record.id);
+  if (found == boxes_.end()) return {};
+  found->second->death_write.reset();  // an agent of it may be held for longer
+  boxes_.erase(found);
   return {};
 }
 

@@ -126,9 +126,10 @@ void World::restart_without_recovery() {
 Awaitable<void> World::keep_agents() {
   while (true) {
     for (const std::string& id : runtime_->ids()) {
-      if (!running_agents_.insert({id, runtime_->box(id)}).second) continue;
+      const auto box = runtime_->box(id);  // it may be gone by now
+      if (!box || !running_agents_.insert({id, box}).second) continue;
       auto& agent = agents_[id];
-      if (!agent || agent->box() != runtime_->box(id)) agent = std::make_shared<FakeAgent>(runtime_->box(id), intercept);
+      if (!agent || agent->box() != box) agent = std::make_shared<FakeAgent>(box, intercept);
       auto run = [](std::shared_ptr<FakeAgent> one) -> Awaitable<void> { co_await one->run(); };
       spawn(loop_->executor(), "agent", run(agent));
     }
