@@ -88,6 +88,16 @@ def test_an_example_of_the_python_readme(installed, tmp_path, number):
     assert run(installed, "-X", "dev", "-W", "error", "example.py", cwd=tmp_path, env=without_sdk_on_path())
 
 
+def test_every_python_on_this_host_that_is_new_enough(wheel, tmp_path):
+    """Threads and asyncio, from the wheel itself."""
+    named = [shutil.which(f"python3.{minor}") for minor in range(9, 20)]
+    usable = {path for path in named if path and subprocess.run([path, "-c", "import ssl"], capture_output=True).returncode == 0}
+    for interpreter in usable | {sys.executable}:
+        for text in examples(PYTHON / "README.md", "python")[:2]:
+            (tmp_path / "example.py").write_text(text)
+            assert run(interpreter, "-X", "dev", "-W", "error", "example.py", cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(wheel)})
+
+
 def test_the_python_examples_are_typed(installed, tmp_path):
     for number, text in enumerate(examples(PYTHON / "README.md", "python")):
         (tmp_path / f"example_{number}.py").write_text(text)
