@@ -45,9 +45,9 @@ def time_limit():
     """A test that hangs says where."""
 
     def give_up(*_):
-        raise TimeoutError("the test took more than 60 s")
+        raise TimeoutError("the test took more than 300 s")
 
     signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(60)
+    signal.alarm(300)
     yield
     signal.alarm(0)

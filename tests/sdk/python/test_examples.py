@@ -7,8 +7,6 @@ import subprocess
 import sys
 import zlib
 
-import pytest
-
 from test_package import COMPILER, ROOT, TESTS, TYPESCRIPT, packed, run  # noqa: F401
 
 EXAMPLES = ROOT / "examples"
@@ -42,14 +40,13 @@ def test_a_coding_agent_that_is_not_done_is_no_success():
     program = ("import coding_agent as a, glovebox\n"
                "class Lazy:\n    def next_action(self, task, observations): return a.Action('run', {'command': 'true'})\n"
                "with glovebox.Sandbox.create() as sandbox: a.solve(Lazy(), sandbox, a.TASK)")
-    done = subprocess.run([sys.executable, "-c", program], cwd=EXAMPLES, capture_output=True, text=True, timeout=58)
+    done = subprocess.run([sys.executable, "-c", program], cwd=EXAMPLES, capture_output=True, text=True, timeout=240)
     assert done.returncode != 0 and "not done after 20 steps" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["langchain_tools.py", "coding_agent.py"])
-def test_the_python_examples_are_typed(tmp_path, name):
+def test_the_coding_agent_is_typed(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(TESTS / ".packages"), "MYPYPATH": str(ROOT / "sdk/python/src")}
-    run(sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path, EXAMPLES / name, env=environment)
+    run(sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path, EXAMPLES / "coding_agent.py", env=environment)
 
 
 def test_the_data_analyst_brings_a_chart(packed, tmp_path):  # noqa: F811

@@ -20,7 +20,7 @@ export function onEachTier(name, cases) {
       let sandbox;
       before(async () => (sandbox = await Sandbox.create({ runtime: tier, lifetimeMs: 600_000 })));
       after(() => sandbox?.kill());
-      cases({ tier, sandbox: () => sandbox, test: (title, work) => test(title, { timeout: 60_000 }, work) });
+      cases({ tier, sandbox: () => sandbox, test: (title, work) => test(title, { timeout: 300_000 }, work) });
     });
   }
 }
