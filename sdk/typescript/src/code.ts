@@ -3,9 +3,19 @@ import { ConnectionError } from "./errors.js";
 import { fromWire, toWire } from "./names.js";
 import { routes } from "./routes.js";
 import { type Transport, pieces } from "./transport.js";
-import type { CodeContext, CodeError, CodeOutput, RunCode } from "./types.js";
+import type { CodeContext, CodeError, CodeOutput } from "./types.js";
 
-export interface RunCodeOptions extends RunCode {
+export interface RunCodeOptions {
+  /** "python", the default, "javascript" or "bash"; its default context is used. */
+  language?: string;
+  /** A context's id, instead of a language. */
+  context?: string;
+  /** For this cell only. */
+  env?: Record<string, string>;
+  /** Directory to change to first. */
+  cwd?: string;
+  /** Then the cell is interrupted, and the state is kept. 0, the default: none. */
+  timeoutMs?: number;
   onStdout?: (text: string) => void;
   onStderr?: (text: string) => void;
   onOutput?: (output: CodeOutput) => void;

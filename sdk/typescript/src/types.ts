@@ -303,10 +303,10 @@ export interface Pool {
   runtime: Tier;
   limits: Limits;
   /** For calls with a network policy. */
-  network?: boolean;
+  network: boolean;
   wanted: number;
   /** The most that `wanted` becomes. */
-  max?: number;
+  max: number;
   ready: number;
   starting: number;
   claimed: number;
@@ -410,19 +410,6 @@ export interface CreateVolume {
   labels?: Record<string, string>;
   /** Give one of this name as it is, if there is one. */
   getOrCreate?: boolean;
-}
-
-export interface RunCode {
-  /** "python", the default, "javascript" or "bash"; its default context is used. */
-  language?: string;
-  /** A context's id, instead of a language. */
-  context?: string;
-  /** For this cell only. */
-  env?: Record<string, string>;
-  /** Directory to change to first. */
-  cwd?: string;
-  /** Then the cell is interrupted, and the state is kept. 0, the default: none. */
-  timeoutMs?: number;
 }
 
 /** One value in several forms, by MIME type; binary ones as base64. Also `data` (a table's columns) and `chart` (what a figure shows). */

@@ -18,9 +18,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 SPEC = yaml.safe_load((ROOT / "spec/openapi.yaml").read_text())
 NOT_FOR_SDKS = {"/mcp"}  # MCP clients speak for themselves
 # What the SDKs have before the description does.
-AHEAD_ROUTES = {"diffSandbox", "runCode", "listCodeContexts", "createCodeContext", "deleteCodeContext", "restartCodeContext", "interruptCode"}
-AHEAD_TYPES = {"RunCode", "Change", "CodeOutput", "CodeError", "CodeContext"}
-AHEAD_FIELDS = {("Pool", "network"), ("Pool", "max")}
+AHEAD_ROUTES = {"diffSandbox"}
+AHEAD_TYPES = {"Change"}
+AHEAD_FIELDS = set()
 # The SDKs' names for schemas; None: the object is described where it is used.
 SCHEMAS = {
     "SandboxInfo": "Sandbox", "ExecutionInfo": "Execution", "ProcessInfo": "Process", "Change": "FileChange", "ForkSandbox": "Fork", "NetworkState": None,

@@ -364,8 +364,8 @@ class Pool:
     claimed: int
     misses: int
     refill_ms: float
-    network: Optional[bool] = None  # For calls with a network policy.
-    max: Optional[int] = None  # The most that `wanted` becomes.
+    network: bool  # For calls with a network policy.
+    max: int  # The most that `wanted` becomes.
 
 
 @dataclass(frozen=True)
