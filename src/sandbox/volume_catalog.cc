@@ -220,6 +220,10 @@ Result<void> VolumeCatalog::load() {
     const bool is_whole = known.contains(name) && volumes_[name]->work == Work::kNone;
     if (is_whole) (void)::unlink((all + "/" + name + "/disk.img.new").c_str());
     if (is_whole || unreadable.contains(name)) continue;
+    if (!known.contains(name) && sys::exists(all + "/" + name + "/disk.img")) {  // of another ledger: somebody's data all the same
+      log::error("volume.unknown_disk", {{"path", all + "/" + name}});
+      continue;
+    }
     log::warn("volume.swept", {{"volume", name}});
     remove_files(name);
   }

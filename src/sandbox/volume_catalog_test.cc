@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "sandbox/testing/world.h"
 
@@ -126,6 +127,8 @@ TEST_F(VolumeCatalogTest, HalfMadeAndHalfRemovedOnesAreGoneAfterARestart) {
   w.run([&]() -> Awaitable<void> {
     co_await make(w, "whole");
     std::filesystem::create_directories(files + "vol-nobody");
+    std::filesystem::create_directories(files + "vol-stranger");
+    std::ofstream(files + "vol-stranger/disk.img") << "data";
     // Work of daemons that died in the middle of it.
     auto half = [](World& world) -> Awaitable<void> {
       (void)co_await world.manager().volumes().create_volume(world.caller,
@@ -137,6 +140,7 @@ TEST_F(VolumeCatalogTest, HalfMadeAndHalfRemovedOnesAreGoneAfterARestart) {
   w.restart();
   w.run([&]() -> Awaitable<void> {
     EXPECT_FALSE(std::filesystem::exists(files + "vol-nobody"));
+    EXPECT_TRUE(std::filesystem::remove_all(files + "vol-stranger") == 2) << "nobody said that it may go";
     const auto there = w.manager().volumes().list_volumes(w.caller, 10, "")->items;
     const auto count = std::distance(std::filesystem::directory_iterator(files), {});
     EXPECT_EQ(static_cast<size_t>(count), there.size());

@@ -95,7 +95,7 @@ def test_one_writes_or_many_read(owner, tier, volume):
     owner.admin.refused("DELETE", f"/v1/volumes/{v['id']}", 409, "volume_in_use")
     owner.admin.refused("PATCH", f"/v1/volumes/{v['id']}", 409, "volume_in_use", json={"size_mb": 128})
     owner.admin.refused("GET", f"/v1/volumes/{v['id']}/archive", 409, "volume_in_use")
-    owner.admin.refused("PUT", f"/v1/volumes/{v['id']}/archive", 409, "volume_in_use", content=b"")
+    owner.admin.refused("PUT", f"/v1/volumes/{v['id']}/archive", 409, "volume_in_use", content=tar_of([("a", b"1")]))
     writer.kill()
     readers = [start(owner, tier, mount(v, read_only=True)) for _ in range(3)]
     assert sorted(look(owner, v)["readers"]) == sorted(r.id for r in readers)
@@ -430,7 +430,7 @@ def test_names_are_a_tenants_own(owner, volume):
     assert again["id"] == v["id"] and again["size_mb"] == v["size_mb"]
     other = owner.api("other-tenant")
     for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/archive"), ("PUT", "/archive")):
-        other.refused(method, f"/v1/volumes/{v['id']}{path}", 404, "volume_not_found", **({"content": b""} if method == "PUT" else {}))
+        other.refused(method, f"/v1/volumes/{v['id']}{path}", 404, "volume_not_found", **({"content": tar_of([("a", b"1")])} if method == "PUT" else {}))
     other.refused("POST", "/v1/sandboxes", 404, "volume_not_found", json={"volumes": [mount(v)]})
     assert other.call("GET", "/v1/volumes")["volumes"] == []
     theirs = other.call("POST", "/v1/volumes", expect=201, json={"name": v["name"], "size_mb": 16})

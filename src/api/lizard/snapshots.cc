@@ -95,7 +95,10 @@ Result<sandbox::ForkSpec> parse_fork(const bj::value& body) {
 
 // All are made or none is, so no entry is ever an error.
 Async<void> fork(Call& call) {
-  GB_CO_TRYV(call.live_sandbox());
+  GB_CO_TRY(const auto source, call.live_sandbox());
+  if (!source.volumes.empty()) {
+    co_return fail(Code::kConflict, "a sandbox with a volume cannot be forked: two would write to it", {{"state", "volume"}});
+  }
   GB_CO_TRY(const auto body, co_await call.json_body());
   GB_CO_TRY(auto spec, parse_fork(body));
   GB_CO_TRY(const auto children,

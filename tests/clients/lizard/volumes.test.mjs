@@ -22,6 +22,7 @@ forEachTier("volumes", (context) => {
     await first.process.exec("echo hello > /workspace/note");
     await assert.rejects(client.create("base", { size: "nano", volumeId: volume.volumeId }), withCode(ConflictError, "VOLUME_IN_USE"));
     await assert.rejects(client.volumes.delete("kept"), withCode(ConflictError, "VOLUME_IN_USE"));
+    await assert.rejects(first.fork({ count: 1 }), (error) => error instanceof ConflictError && error.status === 409);
     assert.equal(await first.kill(), true);
     const second = await client.create("base", { size: "nano", volumeId: volume.volumeId });
     assert.equal((await second.process.exec("cat /workspace/note")).stdout, "hello\n");
