@@ -71,10 +71,11 @@ void tools(const Tool& tool, std::string_view text) {
     config.max_sandboxes = 0;
     return config;
   }());
+  static code::Interpreter interpreter(world.manager());
   static const Settings settings;
   world.run([&]() -> Awaitable<void> {
     auto session = std::make_shared<Session>("s", world.caller, kNewestVersion, world.manager(), settings, "m");
-    ToolCall call{world.manager(), nullptr, session, world.caller, {}, std::make_shared<Running>(), *arguments, {}};
+    ToolCall call{world.manager(), interpreter, nullptr, session, world.caller, {}, std::make_shared<Running>(), *arguments, {}};
     const auto result = co_await tool.run(call);
     if (result && tool.name != "list_sandboxes") std::abort();
     if (!result && !error_result(result.error()).contains("content")) std::abort();

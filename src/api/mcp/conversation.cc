@@ -61,10 +61,15 @@ Async<Conversation::Place> Conversation::make_own(sandbox::Caller caller) {
   } making(*this);
   all_.erase(before);
   sandbox::CreateSpec spec;
-  spec.template_name = settings_.template_name;
+  spec.template_name = settings_.template_name.empty() ? "interpreter" : settings_.template_name;
   spec.lifetime = sandbox::Millis(0);
   spec.metadata = {{"created_by", "mcp"}};
-  GB_CO_TRY(const auto info, co_await create(std::move(caller), std::move(spec), true));
+  auto made_now = co_await create(caller, spec, true);
+  if (!made_now && made_now.error().code == Code::kTemplateNotFound && settings_.template_name.empty()) {
+    spec.template_name = "base";
+    made_now = co_await create(std::move(caller), std::move(spec), true);
+  }
+  GB_CO_TRY(const auto info, std::move(made_now));
   std::string note = "A sandbox was started for this session: " + info.id + ".";
   if (!before.empty()) {
     note = "The session's sandbox " + before + " has ended (" + reason + "), so a new, empty one was started: " + info.id +

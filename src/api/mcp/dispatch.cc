@@ -82,6 +82,7 @@ Awaitable<Answer> call_tool(const Parts& parts, SessionPtr session, sandbox::Cal
   const Tool& tool = *request->tool;
   const std::string request_id = caller.request_id;
   ToolCall call{parts.service,
+                parts.code,
                 parts.previews,
                 session,
                 std::move(caller),

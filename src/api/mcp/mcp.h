@@ -5,6 +5,7 @@
 #include "api/mcp/session.h"
 #include "api/mcp/settings.h"
 #include "api/preview/gateway.h"
+#include "code/interpreter.h"
 #include "http/router.h"
 #include "sandbox/service.h"
 #include "tenant/keys.h"
@@ -14,6 +15,7 @@ namespace glovebox::api::mcp {
 
 struct Parts {
   sandbox::SandboxService& service;
+  code::Interpreter& code;
   tenant::Keys& keys;
   preview::Gateway* previews = nullptr;
   Executor executor;

@@ -103,6 +103,7 @@ TEST(McpImage, KnowsTheFourKindsByTheirBytes) {
 // The schema that a model reads and the fields that the code takes are the same.
 TEST(McpTools, SchemasAndCodeAgree) {
   World world;
+  code::Interpreter interpreter(world.manager());
   const Settings settings;
   for (const Tool& tool : all_tools()) {
     const auto schema = describe(tool, kNewestVersion);
@@ -120,7 +121,7 @@ TEST(McpTools, SchemasAndCodeAgree) {
     world.run([&]() -> Awaitable<void> {
       auto session = std::make_shared<Session>("s", world.caller, kNewestVersion, world.manager(), settings, "m");
       session->conversation.use_as_own("sb-none");
-      ToolCall call{world.manager(), nullptr, session, world.caller, {}, std::make_shared<Running>(), arguments, {}};
+      ToolCall call{world.manager(), interpreter, nullptr, session, world.caller, {}, std::make_shared<Running>(), arguments, {}};
       const auto result = co_await tool.run(call);
       EXPECT_FALSE(result) << tool.name;
       if (result) co_return;

@@ -46,6 +46,7 @@ const std::vector<Tool>& all_tools() {
   static const auto table = [] {
     std::vector<Tool> tools;
     add_execution_tools(tools);
+    add_code_tools(tools);
     add_file_tools(tools);
     add_sandbox_tools(tools);
     add_port_tools(tools);

@@ -10,6 +10,7 @@
 
 #include "api/mcp/session.h"
 #include "api/preview/gateway.h"
+#include "code/interpreter.h"
 #include "http/json.h"
 #include "sandbox/service.h"
 
@@ -19,6 +20,7 @@ namespace glovebox::api::mcp {
 // One call of a tool. Lives until the tool has returned.
 struct ToolCall {
   sandbox::SandboxService& service;
+  code::Interpreter& code;
   preview::Gateway* previews;  // null: there are none
   SessionPtr session;
   sandbox::Caller caller;
@@ -64,6 +66,7 @@ Result<std::string> read_sandbox_id(json::Reader& r);
 void add_note(ToolResult& result, const std::string& note);  // nothing for an empty one
 
 void add_sandbox_tools(std::vector<Tool>& tools);
+void add_code_tools(std::vector<Tool>& tools);
 void add_execution_tools(std::vector<Tool>& tools);
 void add_file_tools(std::vector<Tool>& tools);
 void add_port_tools(std::vector<Tool>& tools);

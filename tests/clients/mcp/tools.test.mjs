@@ -8,7 +8,8 @@ import { closeLeft, connect, dropKey, fails, native, newKey, textOf, tiers, unti
 // 1x1 pixel.
 const PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
 const TOOLS = ["create_sandbox", "edit_file", "exec", "exec_kill", "exec_output", "get_preview_url", "get_sandbox", "kill_sandbox",
-  "list_files", "list_sandboxes", "read_file", "remove_file", "write_file"];
+  "list_files", "list_sandboxes", "read_file", "remove_file", "run_code", "write_file"];
+const hasInterpreter = (await native("GET", "/v1/templates")).json.templates.some((t) => t.name === "interpreter");
 
 function suite(transport, tier) {
   let key, mcp;
@@ -200,6 +201,37 @@ function suite(transport, tier) {
     assert.equal((await works(mcp, "kill_sandbox", { sandbox_id: made.id })).structuredContent.already_ended, false);
     assert.equal((await works(mcp, "kill_sandbox", { sandbox_id: made.id })).structuredContent.already_ended, true);
     await fails(mcp, "sandbox_ended", "exec", { command: "true", sandbox_id: made.id });
+  });
+
+  test("runs code in cells that keep their state", { skip: hasInterpreter ? false : "needs the template interpreter" }, async () => {
+    const cell = async (code, args = {}, options = {}) => await works(mcp, "run_code", { code, ...args }, options);
+    await cell("x = 6 * 7");
+    const value = await cell("print('out'); x");
+    assert.equal(textOf(value), "out\n42\n");
+    assert.deepEqual(value.structuredContent.results, [{ main: true, "text/plain": "42" }]);
+    assert.deepEqual([value.structuredContent.stdout, value.structuredContent.error], ["out\n", null]);
+    const chart = await cell("import matplotlib.pyplot as plt\nplt.plot([1, 2, 3])\nplt.show()");
+    const [image] = chart.content.filter((c) => c.type === "image");
+    assert.equal(image.mimeType, "image/png");
+    assert.equal(Buffer.from(image.data, "base64").subarray(1, 4).toString(), "PNG");
+    const raised = await cell("1 / 0");
+    assert.equal(raised.structuredContent.error.name, "ZeroDivisionError");
+    assert.match(textOf(raised), /Traceback[^]*ZeroDivisionError/);
+    const slow = await cell("import time\nprint('begun')\ntime.sleep(1000)", { timeout_s: 1 });
+    assert.deepEqual([slow.structuredContent.error.kind, slow.structuredContent.stdout], ["timeout", "begun\n"]);
+    assert.equal(textOf(await cell("x")), "42\n");
+    assert.equal(textOf(await cell("const y = [1, 2].map((n) => n * 2); y.length", { language: "javascript" })), "2\n");
+    assert.equal(textOf(await cell("z=5; echo $z", { language: "bash" })), "5\n");
+    const long = await cell("print('é' * 300_000)", { max_output_bytes: 2048 });
+    assert.equal(long.structuredContent.truncated, true);
+    assert.ok(Buffer.byteLength(textOf(long)) < 2300);
+    const abort = new AbortController();
+    const call = cell("import time\ntime.sleep(1000)", { timeout_s: 600 }, { signal: abort.signal });
+    setTimeout(() => abort.abort(), 500);
+    await assert.rejects(call);
+    assert.equal(textOf(await cell("x")), "42\n");
+    const plain = (await works(mcp, "create_sandbox", { template: "base" })).structuredContent.id;
+    await fails(mcp, "unsupported", "run_code", { code: "1", sandbox_id: plain });
   });
 
   test("errors of tools are results with our code", async () => {
