@@ -63,7 +63,7 @@ async def test_cancelling_kills_the_command(tier):
         began = time.monotonic()
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(sandbox.exec("sleep 60 & sleep 60"), 0.3)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 40
         assert [e.info.outcome.type async for e in sandbox.executions()] == ["killed_by_caller"]
         assert [p for p in await sandbox.processes() if p.argv[:1] == ["sleep"]] == []
 
