@@ -41,6 +41,15 @@ Async<std::string> Api::get(std::string path) {
   return call("GET", std::move(path), {}, 200);
 }
 
+Async<std::string> Api::post(std::string path, std::string body, int expected) {
+  return call("POST", std::move(path), std::move(body), expected);
+}
+
+Async<void> Api::remove(std::string path) {
+  GB_CO_TRYV(co_await call("DELETE", std::move(path), {}, 200));
+  co_return Result<void>();
+}
+
 Async<std::string> Api::create(std::string tier, From from) {
   const bool is_fresh = from == From::kCold;
   std::string body = R"({"runtime":")" + tier + R"(","lifetime_ms":1800000,"fresh":)" + (is_fresh ? "true}" : "false}");
@@ -61,27 +70,31 @@ Async<bool> Api::pool_is_full(std::string tier) {
   co_return fail(Code::kNotFound, "the daemon keeps no pool of " + tier);
 }
 
-Async<void> Api::kill(std::string id) {
-  GB_CO_TRYV(co_await call("DELETE", "/v1/sandboxes/" + id, {}, 200));
-  co_return Result<void>();
-}
+Async<void> Api::kill(std::string id) { return remove("/v1/sandboxes/" + id); }
 
-Async<void> Api::exec(std::string id, std::string_view program) {
-  const std::string path = "/v1/sandboxes/" + id + "/executions?wait=true";
-  std::string body = R"({"argv":[")" + std::string(program) + R"("]})";
-  GB_CO_TRY(const auto text, co_await call("POST", path, std::move(body), 200));
-  if (text.find("\"exit_code\":0,") != std::string::npos) co_return Result<void>();
-  co_return fail(Code::kInternal, std::string(program) + " did not exit with 0: " + text);
-}
+namespace {
 
-Async<void> Api::start(std::string id, std::vector<std::string> argv) {
+std::string argv_body(const std::vector<std::string>& argv) {
   std::string words;
   for (const auto& word : argv) {
     if (!words.empty()) words += ',';
     append_json_string(words, word);
   }
-  std::string body = R"({"argv":[)" + words + "]}";
-  GB_CO_TRYV(co_await call("POST", "/v1/sandboxes/" + id + "/executions", std::move(body), 201));
+  return R"({"argv":[)" + words + "]}";
+}
+
+}  // namespace
+
+Async<void> Api::run(std::string id, std::vector<std::string> argv) {
+  GB_CO_TRY(const auto text, co_await call("POST", "/v1/sandboxes/" + id + "/executions?wait=true", argv_body(argv), 200));
+  if (text.find("\"exit_code\":0,") != std::string::npos) co_return Result<void>();
+  co_return fail(Code::kInternal, argv[0] + " did not exit with 0: " + text);
+}
+
+Async<void> Api::exec(std::string id, std::string_view program) { return run(std::move(id), {std::string(program)}); }
+
+Async<void> Api::start(std::string id, std::vector<std::string> argv) {
+  GB_CO_TRYV(co_await call("POST", "/v1/sandboxes/" + id + "/executions", argv_body(argv), 201));
   co_return Result<void>();
 }
 

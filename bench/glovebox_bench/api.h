@@ -34,6 +34,9 @@ class Api {
   Async<void> download(std::string id, std::string path, std::string_view piece, size_t bytes);
   Async<void> upload_program(std::string id, std::string path, std::string_view program);
   Async<std::string> get(std::string path);  // the body
+  Async<std::string> post(std::string path, std::string body, int expected);
+  Async<void> remove(std::string path);
+  Async<void> run(std::string id, std::vector<std::string> argv);  // to its end, as exec()
 
  private:
   Async<std::string> call(std::string method, std::string path, std::string body, int expected);

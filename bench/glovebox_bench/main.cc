@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// glovebox_bench DATA-DIR IMAGE WORK-DIR NO-OP-PROGRAM [--quick]: prints one JSON line per row.
+// glovebox_bench DATA-DIR IMAGE WORK-DIR NO-OP-PROGRAM [--quick] [PART]: prints one JSON line per row.
 // bench/run starts it, when the daemon of that data directory listens.
 #include <sys/prctl.h>
 
@@ -20,6 +20,7 @@ struct Arguments {
   Peer::Options peers;
   std::string static_true;
   bool is_quick = false;
+  std::string only;
 };
 
 std::string read_all(const std::string& path) {
@@ -42,12 +43,15 @@ Result<Target> read_target(const std::string& data_dir) {
 Result<Arguments> read_arguments(int argc, char** argv) {
   if (argc < 5)
     return fail(Code::kInvalidArgument,
-                "usage: glovebox_bench DATA-DIR IMAGE WORK-DIR NO-OP-PROGRAM [--quick]");
+                "usage: glovebox_bench DATA-DIR IMAGE WORK-DIR NO-OP-PROGRAM [--quick] [PART]");
   GB_TRY(auto target, read_target(argv[1]));
-  return Arguments{std::move(target),
-                   {argv[3], argv[2]},
-                   read_all(argv[4]),
-                   argc > 5 && std::string(argv[5]) == "--quick"};
+  Arguments out{std::move(target), {argv[3], argv[2]}, read_all(argv[4])};
+  for (int i = 5; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--quick") out.is_quick = true;
+    else out.only = word;
+  }
+  return out;
 }
 
 // What starting a process and asking the daemon cost at least here.
@@ -68,7 +72,8 @@ Async<void> measure_floor(Api& api, size_t count, const std::string& work_dir) {
 }
 
 Async<void> measure(const Arguments& arguments, Result<void> peers_ready) {
-  const Rounds rounds = arguments.is_quick ? kQuick : kFull;
+  Rounds rounds = arguments.is_quick ? kQuick : kFull;
+  rounds.only = arguments.only;
   GB_CO_TRY(auto api, co_await Api::connect(arguments.target.url, arguments.target.key));
   GB_CO_TRYV(co_await measure_floor(*api, rounds.execs, arguments.peers.work_dir));
   GB_CO_TRY(const auto text, co_await api->get("/v1/runtimes"));

@@ -125,6 +125,18 @@ Words Peer::remove_command(const std::string& id) const {
   return words;
 }
 
+Result<void> Peer::checkpoint(const std::string& id, const std::string& directory) const {
+  Words words = global_words();
+  words.insert(words.end(), {"checkpoint", "-leave-running", "-image-path=" + directory, id});
+  return commands_.run(words);
+}
+
+Result<void> Peer::restore(const std::string& id, const std::string& directory) const {
+  Words words = global_words();
+  words.insert(words.end(), {"restore", "-detach", "-bundle=" + directory_, "-pid-file=" + pid_file(id), "-image-path=" + directory, id});
+  return commands_.run(words);
+}
+
 Words Peer::exec_command(const std::string& id, const Words& argv) const {
   Words words = global_words();
   words.insert(words.end(), {"exec", id});

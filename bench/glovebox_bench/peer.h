@@ -30,6 +30,7 @@ class Peer {
   std::string create_name() const { return name_ + (is_gvisor_ ? " run -detach" : " run -d"); }
   std::string remove_name() const { return name_ + (is_gvisor_ ? " delete -force" : " delete -f"); }
   const Commands& commands() const { return commands_; }
+  const std::string& work_dir() const { return work_dir_; }
 
   Words create_command(const std::string& id) const;
   Words remove_command(const std::string& id) const;
@@ -42,6 +43,10 @@ class Peer {
   Result<void> exec(const std::string& id, const Words& argv) const {
     return commands_.run(exec_command(id, argv));
   }
+
+  // gVisor only. The sandbox goes on; a restored one runs when the command ends.
+  Result<void> checkpoint(const std::string& id, const std::string& directory) const;
+  Result<void> restore(const std::string& id, const std::string& directory) const;
 
   // gVisor's systrap platform burns 4-6 % of a core in an idle sandbox, so ours and the peer's are
   // both stopped while idle: ours by the daemon, the peer's by these, outside of what is timed.

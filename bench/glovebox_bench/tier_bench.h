@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "api.h"
@@ -17,6 +18,7 @@ namespace glovebox::bench {
 struct Rounds {
   size_t lives, execs, idle_execs, bursts, burst_size, crowds, crowd_size;
   size_t parallel_rounds, small_files, large_files, preview_rounds, neighbour_rounds, neighbour_execs;
+  std::string_view only = {};  // one part: lives, claims, snapshots, bursts or inside; empty: all
 };
 constexpr Rounds kFull{.lives = 40,
                        .execs = 400,
@@ -78,10 +80,22 @@ class TierBench {
  private:
   using ApiPtr = std::unique_ptr<Api>;
 
+  bool wants(const std::string& part) const;
+  // What is done in a sandbox that runs.
+  Async<void> inside();
+
   Async<std::vector<ApiPtr>> connect(size_t count);
   // Create, first exec, kill; one at a time.
   Async<void> lives();
   Async<void> claims();
+  // Pauses, snapshots, what is started from them, hibernation, differences of files.
+  Async<void> snapshots();
+  Async<void> hold_memory(std::string id);
+  Async<void> pauses(std::string id);
+  Async<void> copies(std::string id, std::string held);  // `held`: what its processes hold, in words; empty: nothing
+  Result<void> their_snapshots(Samples* checkpoint, Samples* restore) const;
+  Async<void> hibernations(std::string id);
+  Async<void> diffs(std::string id);
   Async<void> wait_for_pool();
   // `count` bursts of `size`; with `weighs` also what the sandboxes cost while idle.
   Async<void> bursts(size_t count, size_t size, bool weighs);

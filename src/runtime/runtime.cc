@@ -39,6 +39,8 @@ std::optional<Kept> kept_from_name(std::string_view name) {
   return std::nullopt;
 }
 
+Result<UniqueFd> Runtime::open_rootfs(const Rootfs&) { return fail(Code::kUnsupported, "this runtime's templates cannot be read on the host"); }
+
 Result<SnapshotImage> Runtime::snapshot(const Record&, const std::string&, Afterwards, Deadline) {
   return fail(Code::kUnsupported, std::string(tier_name(tier())) + " sandboxes cannot be snapshotted");
 }

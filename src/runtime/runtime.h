@@ -149,6 +149,8 @@ class Runtime {
   virtual Result<void> prepare(const Rootfs& rootfs) = 0;
   // Undoes prepare() when no sandbox uses the image.
   virtual void forget(const Rootfs& rootfs) = 0;
+  // The root directory of a template, for reading on the host, with the owners that a sandbox sees.
+  virtual Result<UniqueFd> open_rootfs(const Rootfs& rootfs);
 
   // Names every host object that start() will make. The caller stores it before calling start(), so
   // that a daemon that dies in between leaves nothing unknown: destroy() on a planned record

@@ -25,7 +25,8 @@ Result<FileEntry> entry_from(const json::value& value) {
   Reader reader(value.get_object(), Code::kAgentProtocol);
   reader.text("name", &e.name).text("path", &e.path).text("type", &e.type).number("size", &e.size)
       .number("mode", &e.mode).number("uid", &e.uid).number("gid", &e.gid).text("user", &e.user)
-      .text("group", &e.group).number("mtime_ms", &e.mtime_ms).text("target", &e.target);
+      .text("group", &e.group).number("mtime_ms", &e.mtime_ms).number("ctime_ns", &e.ctime_ns)
+      .text("target", &e.target);
   GB_TRYV(reader.done());
   constexpr std::string_view kTypes[] = {"file", "directory", "symlink", "fifo", "socket", "char", "block"};
   const bool is_possible = std::find(std::begin(kTypes), std::end(kTypes), e.type) != std::end(kTypes) && e.mode <= 07777 &&

@@ -66,6 +66,7 @@ Async<void> Sandbox::start(Deadline deadline, Clock::time_point began) {
   auto started = co_await start_engine(deadline);
   if (started) started = co_await become_ready(began);
   starting_ = false;
+  if (origin_) origin_->hold.reset();  // it has all that it needs of its snapshot
   changed_.notify();
   if (started) co_return started;
   co_await end("start_failed", started.error().message, after(kEndWait));
@@ -414,6 +415,10 @@ Awaitable<void> Sandbox::finish(std::string reason, std::string message) {
   origin_.reset();
   if (context_.on_ended) context_.on_ended(*this);
   changed_.notify();
+}
+
+Async<UniqueFd> Sandbox::open_template() const {
+  co_return co_await run_blocking(pool(), [runtime = context_.runtime, rootfs = document_.rootfs] { return runtime->open_rootfs(rootfs); });
 }
 
 Async<void> Sandbox::update(Update update) {

@@ -49,6 +49,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   // after that it is hibernated, on the image.
   Async<void> reset(Origin origin, std::string snapshot);
   const codec::SandboxDocument& document() const { return document_; }
+  Async<UniqueFd> open_template() const;  // its root directory
   std::vector<ExecInfo> unended() const;
 
   // For the pool: the same, without an owner, and then it stands still.

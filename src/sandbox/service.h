@@ -230,6 +230,7 @@ struct FileEntry {
   uint32_t uid = 0, gid = 0;
   std::string user, group;
   int64_t mtime_ms = 0;
+  int64_t ctime_ns = 0;    // of its last change, metadata included; no program can set it. Never shown
   std::optional<std::string> target;
 };
 

@@ -121,6 +121,7 @@ Async<void> SnapshotsImpl::make(Box box, SnapshotCatalog::EntryPtr entry) {
   SnapshotInfo& info = entry->document.info;
   const std::string draft = catalog_.draft_directory(info.id);
   GB_CO_TRYV(co_await run_blocking(*host_.pool, [&] { return make_image_directory(draft); }));
+  co_await record_changes(box, draft);
   GB_CO_TRY(auto written, co_await box->write_image(draft, after(kLongestSnapshot)));
   GB_CO_TRY(info.parts, co_await run_blocking(*host_.pool, [&] { return seal_image(draft); }));
   info.bytes = co_await run_blocking(*host_.pool, [&] { return disk_bytes(draft); });

@@ -54,6 +54,16 @@ struct ForkSpec {
   std::optional<runtime::Kept> require;
 };
 
+// One difference between a sandbox's files and what it is compared with.
+struct FileChange {
+  std::string path;  // bytes
+  enum class Kind { kAdded, kChanged, kDeleted } kind = Kind::kAdded;
+  std::string type;  // as in FileEntry; of what is gone for a deleted one
+  uint64_t size = 0;
+  uint32_t mode = 0, uid = 0, gid = 0;
+  int64_t ctime_ns = 0;  // not for callers
+};
+
 class Snapshots {
  public:
   virtual ~Snapshots() = default;
@@ -76,6 +86,13 @@ class Snapshots {
   // Like a pause, and its memory is freed as well. What is kept is in paused->kept; executions end when it is files only. Resumed as
   // from any other pause.
   virtual Async<SandboxInfo> hibernate(const Caller& caller, const std::string& sandbox, std::optional<runtime::Kept> require) = 0;
+
+  // What is different in a running sandbox from its template, or from a snapshot (`against`, an id) that was taken of it or that it was
+  // started from; kUnsupported when too much had changed by then to be recorded. A file counts as changed when it was
+  // written to or its metadata was touched since; a directory when its owner or mode is another. Resumes a paused sandbox. A page may
+  // hold fewer items than `limit`, also none, and not be the last.
+  virtual Async<Page<FileChange>> diff(const Caller& caller, const std::string& sandbox, const std::string& against, size_t limit,
+                                       const std::string& cursor) = 0;
 };
 
 }  // namespace glovebox::sandbox

@@ -56,10 +56,15 @@ class SnapshotsImpl : public Snapshots {
   Async<std::vector<SandboxInfo>> fork(const Caller& caller, const std::string& sandbox, ForkSpec spec) override;
   Async<SandboxInfo> reset(const Caller& caller, const std::string& sandbox, const std::string& snapshot) override;
   Async<SandboxInfo> hibernate(const Caller& caller, const std::string& sandbox, std::optional<runtime::Kept> require) override;
+  Async<Page<FileChange>> diff(const Caller& caller, const std::string& sandbox, const std::string& against, size_t limit,
+                               const std::string& cursor) override;
 
  private:
   Result<void> check_quota(const std::string& tenant, uint64_t more) const;
   Async<void> make(Box box, SnapshotCatalog::EntryPtr entry);
+  // For later comparisons with a snapshot in this directory: what is different from the template. Where that takes long it is left out.
+  Awaitable<void> record_changes(Box box, std::string directory);
+  Async<std::vector<FileChange>> recorded_changes(const Caller& caller, const SandboxInfo& sandbox, const std::string& id);
   Result<SnapshotCatalog::EntryPtr> find_ready(const std::string& tenant, const std::string& id) const;
   Sandbox::Origin origin_of(SnapshotCatalog::EntryPtr entry) const;
   Result<CreateSpec> child_spec(const SandboxInfo& parent, const ForkSpec& spec) const;

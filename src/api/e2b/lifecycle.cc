@@ -60,9 +60,10 @@ Async<void> resume(ControlCall& call) {
   co_return co_await call.reply(sandbox_object(now, call.parts), 201);
 }
 
-Async<SandboxInfo> stop(ControlCall& call, const std::string& id, bool keeps_memory) {
-  if (keeps_memory) co_return co_await call.parts.service.pause(call.caller, id);
-  co_return co_await call.parts.snapshots.hibernate(call.caller, id, runtime::Kept::kFiles);
+Async<SandboxInfo> stop(ControlCall& call, const SandboxInfo& info, bool keeps_memory) {
+  if (keeps_memory) co_return co_await call.parts.service.pause(call.caller, info.id);
+  GB_CO_TRYV(check_drops_memory(info));
+  co_return co_await call.parts.snapshots.hibernate(call.caller, info.id, runtime::Kept::kFiles);
 }
 
 Async<void> pause(ControlCall& call) {
@@ -71,7 +72,7 @@ Async<void> pause(ControlCall& call) {
   GB_CO_TRY(const auto body, co_await call.json_body());
   json::Reader r(body);
   GB_CO_TRY(const bool memory, r.boolean("memory").or_default(true));
-  GB_CO_TRY(const auto paused, co_await stop(call, info.id, memory));
+  GB_CO_TRY(const auto paused, co_await stop(call, info, memory));
   // One that its deadline would pause has none while it is paused; one that it would kill must not
   // be killed.
   if (paused.expires_at && paused.on_timeout == sandbox::OnTimeout::kKill) {
@@ -121,6 +122,11 @@ bool resumes_by_traffic(const SandboxInfo& info) {
   if (info.paused && info.paused->kept != runtime::Kept::kMemoryAndFiles) return false;
   const auto found = info.attributes.find(kResumeAttribute);
   return found != info.attributes.end() && found->second == "on";
+}
+
+Result<void> check_drops_memory(const SandboxInfo& info) {
+  if (info.tier == runtime::Tier::kContainer) return {};
+  return fail(Code::kUnsupported, "this server does not drop memory that a sandbox's runtime keeps");
 }
 
 int64_t timeout_of(const SandboxInfo& info) {

@@ -20,6 +20,8 @@ inline constexpr const char* kTimeoutAttribute =
     "e2b.timeout";  // of the create call, in seconds; what it has when traffic resumes it
 
 bool resumes_by_traffic(const sandbox::SandboxInfo& info);
+// kUnsupported where the runtime keeps memory, which this protocol can ask not to be done.
+Result<void> check_drops_memory(const sandbox::SandboxInfo& info);
 // The deadline of a sandbox that traffic resumes, from then on.
 int64_t timeout_of(const sandbox::SandboxInfo& info);
 

@@ -25,16 +25,19 @@ bj::object snapshot_object(const SnapshotInfo& info) {
   return {{"snapshotID", info.id + ":default"}, {"names", std::move(names)}};
 }
 
+// Without `memory`: what the runtime keeps.
 Async<void> create(ControlCall& call) {
-  GB_CO_TRYV(call.live_sandbox());
+  GB_CO_TRY(const auto info, call.live_sandbox());
   GB_CO_TRY(const auto body, co_await call.json_body());
   json::Reader r(body);
   sandbox::SnapshotSpec spec;
   GB_CO_TRY(const auto name, r.string("name", 0, 128).or_default(""));
+  GB_CO_TRY(const auto memory, r.boolean("memory").optional());
+  if (memory == false) GB_CO_TRYV(check_drops_memory(info));
+  if (memory) spec.require = *memory ? runtime::Kept::kMemoryAndFiles : runtime::Kept::kFiles;
   spec.name = template_name(name);
-  GB_CO_TRY(const auto info,
-            co_await call.parts.snapshots.snapshot(call.caller, call.id(), std::move(spec)));
-  co_return co_await call.reply(snapshot_object(info), 201);
+  GB_CO_TRY(const auto made, co_await call.parts.snapshots.snapshot(call.caller, info.id, std::move(spec)));
+  co_return co_await call.reply(snapshot_object(made), 201);
 }
 
 Async<void> list(ControlCall& call) {

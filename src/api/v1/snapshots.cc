@@ -143,6 +143,18 @@ Async<void> hibernate(const Parts& parts, Call& call) {
   co_return co_await call.send_json(200, json::to_text(view(info)));
 }
 
+Async<void> diff(const Parts& parts, Call& call) {
+  GB_CO_TRYV(check_query(call.request(), {"against", "limit", "cursor"}));
+  GB_CO_TRY(const size_t limit, query_limit(call.request()));
+  std::string against = call.request().query_value("against").value_or("template");
+  if (against == "template") against.clear();
+  const std::string cursor = call.request().query_value("cursor").value_or("");
+  GB_CO_TRY(const auto page, co_await parts.snapshots->diff(call.caller, call.param("id"), against, limit, cursor));
+  bj::array items;
+  for (const auto& change : page.items) items.push_back(view(change));
+  co_return co_await call.send_json(200, json::to_text(bj::object{{"items", std::move(items)}, {"next_cursor", page_cursor(page.next_cursor)}}));
+}
+
 }  // namespace
 
 void add_snapshot_routes(http::Router& router, const Parts& parts) {
@@ -155,6 +167,7 @@ void add_snapshot_routes(http::Router& router, const Parts& parts) {
   add("POST", "/v1/sandboxes/{id}/fork", fork);
   add("POST", "/v1/sandboxes/{id}/reset", reset);
   add("POST", "/v1/sandboxes/{id}/hibernate", hibernate);
+  add("GET", "/v1/sandboxes/{id}/diff", diff);
   add("GET", "/v1/snapshots", list);
   add("GET", "/v1/snapshots/{id}", show);
   add("PATCH", "/v1/snapshots/{id}", update);

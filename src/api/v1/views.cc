@@ -162,15 +162,32 @@ bj::object view(const sandbox::ExecInfo& i) {
   return out;
 }
 
+namespace {
+std::string mode_text(uint32_t mode) {
+  std::array<char, 8> text;
+  std::snprintf(text.data(), text.size(), "%04o", mode & 07777);
+  return text.data();
+}
+}  // namespace
+
+bj::object view(const sandbox::FileChange& c) {
+  constexpr const char* kKinds[] = {"added", "changed", "deleted"};
+  bj::object out;
+  put_bytes(out, "path", c.path);
+  out["change"] = kKinds[static_cast<size_t>(c.kind)];
+  out["type"] = c.type;
+  out["size"] = c.size;
+  out["mode"] = mode_text(c.mode);
+  return out;
+}
+
 bj::object view(const sandbox::FileEntry& e) {
   bj::object out;
   put_bytes(out, "name", e.name);
   put_bytes(out, "path", e.path);
   out["type"] = utf8_lossy(e.type);
   out["size_bytes"] = e.size;
-  std::array<char, 8> mode;
-  std::snprintf(mode.data(), mode.size(), "%04o", e.mode & 07777);
-  out["mode"] = mode.data();
+  out["mode"] = mode_text(e.mode);
   out["uid"] = e.uid;
   out["gid"] = e.gid;
   out["user"] = utf8_lossy(e.user);

@@ -15,6 +15,7 @@ namespace glovebox::api::v1 {
 
 boost::json::object view(const sandbox::SandboxInfo& info);
 boost::json::object view(const sandbox::SnapshotInfo& info);
+boost::json::object view(const sandbox::FileChange& change);
 boost::json::object view(const sandbox::ExecInfo& info);
 boost::json::object view(const sandbox::FileEntry& entry);
 boost::json::object view(const sandbox::ProcessInfo& process);

@@ -66,6 +66,7 @@ json::object entry_json(Users& users, const std::string& path, const struct stat
   entry["user"] = json_bytes(users.user_name(st.st_uid));
   entry["group"] = json_bytes(users.group_name(st.st_gid));
   entry["mtime_ms"] = static_cast<int64_t>(st.st_mtim.tv_sec) * 1000 + st.st_mtim.tv_nsec / 1000000;
+  entry["ctime_ns"] = static_cast<int64_t>(st.st_ctim.tv_sec) * 1000000000 + st.st_ctim.tv_nsec;
   if (S_ISLNK(st.st_mode)) {
     char target[PATH_MAX];
     const ssize_t n = ::readlinkat(directory, name.c_str(), target, sizeof target);

@@ -49,6 +49,7 @@ struct Parsed {
   ForkOptions fork;
   ResetOptions reset;
   HibernateOptions hibernate;
+  DiffOptions diff;
   LogsOptions logs;
   CodeOptions code;
   NetworkShowOptions network;
@@ -136,8 +137,8 @@ void CommandLine::add_create_options(CLI::App& app) {
   app.add_option("--idle-timeout", o.idle_timeout,
                  "End it when nothing was done in it for this time")
       ->check(kDuration);
-  app.add_option("--on-timeout", o.on_timeout, "kill or pause: what these two do [kill]")
-      ->check(CLI::IsMember({"kill", "pause"}));
+  app.add_option("--on-timeout", o.on_timeout, "kill, pause or hibernate: what these two do [kill]")
+      ->check(CLI::IsMember({"kill", "pause", "hibernate"}));
   app.add_option("--volume", o.volumes, "Mount a volume: NAME:/PATH, read-only NAME:/PATH:ro; repeatable")
       ->check(kVolume)
       ->allow_extra_args(false);
@@ -359,6 +360,11 @@ void CommandLine::add_copy_commands() {
   hibernate->add_option("ID", parsed_.hibernate.sandbox, "The sandbox")->required();
   hibernate->add_option("--require", parsed_.hibernate.require, "Fail unless this is kept: memory+files or files")->check(kept);
   on_run(hibernate, [this](const Settings& s) { return actions_.hibernate(s, parsed_.hibernate); });
+
+  CLI::App* diff = command(app_, "diff", "Which files of a sandbox were added (A), changed (C) or deleted (D)");
+  diff->add_option("ID", parsed_.diff.sandbox, "The sandbox")->required();
+  diff->add_option("--against", parsed_.diff.against, "template, or a snapshot's id [template]");
+  on_run(diff, [this](const Settings& s) { return actions_.diff(s, parsed_.diff); });
 }
 
 void CommandLine::add_network_commands() {
@@ -566,6 +572,7 @@ Actions real_actions(std::function<int(const Settings&, const UpOptions&)> up) {
           command_fork,
           command_reset,
           command_hibernate,
+          command_diff,
           command_copy,
           command_run,
           command_exec,

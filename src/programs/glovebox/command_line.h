@@ -33,6 +33,7 @@ struct Actions {
   std::function<int(const Settings&, const ForkOptions&)> fork;
   std::function<int(const Settings&, const ResetOptions&)> reset;
   std::function<int(const Settings&, const HibernateOptions&)> hibernate;
+  std::function<int(const Settings&, const DiffOptions&)> diff;
   std::function<int(const Settings&, const CopyOptions&)> copy;
   std::function<int(const Settings&, const RunOptions&)> run;
   std::function<int(const Settings&, const ExecOptions&)> exec;

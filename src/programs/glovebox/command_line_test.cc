@@ -31,6 +31,7 @@ struct Called {
   ForkOptions fork;
   ResetOptions reset;
   HibernateOptions hibernate;
+  DiffOptions diff;
   ListOptions list;
   KeyOptions key;
   TemplateOptions templates;
@@ -66,6 +67,7 @@ Called call(const std::vector<std::string>& arguments) {
   actions.fork = noted("fork", &Called::fork);
   actions.reset = noted("reset", &Called::reset);
   actions.hibernate = noted("hibernate", &Called::hibernate);
+  actions.diff = noted("diff", &Called::diff);
   actions.list = noted("ls", &Called::list);
   actions.key_create = noted("key create", &Called::key);
   actions.network = noted("network", &Called::network);
@@ -218,6 +220,8 @@ TEST(CommandLine, ReadsForkResetAndHibernate) {
   c = call({"reset", "sb-1", "--snapshot", "snap-1"});
   EXPECT_EQ(c.reset.sandbox + " " + c.reset.snapshot, "sb-1 snap-1");
   EXPECT_EQ(call({"hibernate", "sb-1", "--require", "files"}).hibernate.require, "files");
+  c = call({"diff", "sb-1", "--against", "snap-1"});
+  EXPECT_EQ(c.diff.sandbox + " " + c.diff.against, "sb-1 snap-1");
 }
 
 TEST(CommandLine, WrongOnesAreExplainedAndRunNothing) {

@@ -93,6 +93,10 @@ struct HibernateOptions {
   std::string sandbox, require;
 };
 
+struct DiffOptions {
+  std::string sandbox, against;
+};
+
 struct CopyOptions {
   std::string from, to, user;
 };

@@ -30,6 +30,7 @@ int command_snapshot_verify(const Settings& settings, const SnapshotOptions& opt
 int command_fork(const Settings& settings, const ForkOptions& options);
 int command_reset(const Settings& settings, const ResetOptions& options);
 int command_hibernate(const Settings& settings, const HibernateOptions& options);
+int command_diff(const Settings& settings, const DiffOptions& options);
 
 int command_run(const Settings& settings, const RunOptions& options);
 int command_exec(const Settings& settings, const ExecOptions& options);

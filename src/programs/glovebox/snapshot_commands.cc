@@ -205,4 +205,23 @@ int command_hibernate(const Settings& settings, const HibernateOptions& options)
   });
 }
 
+int command_diff(const Settings& settings, const DiffOptions& options) {
+  return with_api(settings, [&](Loop&, const ApiClient& api) -> Async<int> {
+    std::string path = sandbox_path(options.sandbox, "/diff?limit=1000");
+    if (!options.against.empty()) path += "&against=" + http::percent_encode(options.against);
+    GB_CO_TRY(auto changes, co_await all_items(api, path, "items"));
+    if (settings.json) {
+      print_json(bj::object{{"items", std::move(changes)}});
+      co_return kOk;
+    }
+    for (const bj::value& change : changes) {
+      const std::string kind = text(change, "change");
+      const char mark = kind == "added" ? 'A' : kind == "deleted" ? 'D' : 'C';
+      const bool is_directory = text(change, "type") == "directory";
+      print(std::string(1, mark) + " " + printable(bytes(change, "path")) + (is_directory ? "/" : "") + "\n");
+    }
+    co_return kOk;
+  });
+}
+
 }  // namespace glovebox::cli

@@ -48,6 +48,7 @@ class LinuxRuntime : public Runtime {
   Capability probe(const Rootfs& probe) override;
   Result<void> prepare(const Rootfs& rootfs) override;
   void forget(const Rootfs& rootfs) override;
+  Result<UniqueFd> open_rootfs(const Rootfs& rootfs) override { return storage_.rootfs_copy(rootfs); }
   Record plan(const StartSpec& spec) override;
   Result<Started> start(const StartSpec& spec, const Record& planned, Deadline deadline) override;
   Result<ChannelFds> adopt(const Record& record) override;

@@ -19,6 +19,9 @@ async function hasGoneOn(box, from) {
   await until(async () => (await count(box)) > from + 5, "it counts on");
 }
 
+const withMemory = (tier) => (tier === "container" ? "not supported" : "pass");
+const throwErrors = (results) => results.forEach((r) => { if (r instanceof Error) throw r; });
+
 export function lifecycleRows(sdk, has, { create, get }) {
   const { Sandbox } = sdk;
   return [
@@ -79,9 +82,79 @@ export function lifecycleRows(sdk, has, { create, get }) {
       assert.equal((await native("GET", `/v1/sandboxes/${nativeId(box.sandboxId)}`, undefined, c.key)).json.state, "ready");
       await box.kill();
     }],
-    ["Lifecycle", "files without memory", has.newest && "not supported", async (c) => {
+    ["Lifecycle", "pause without memory", has.newest && ((tier) => (tier === "container" ? "pass" : "not supported")), async (c) => {
+      const box = await create(c, { lifecycle: { onTimeout: "pause", autoResume: true } });
+      await startCounter(box);
+      assert.equal(await box.pause({ keepMemory: false }), true);
+      await assert.rejects(box.commands.run("true"), "traffic does not boot it");
+      const again = await Sandbox.connect(box.sandboxId, { timeoutMs: 60_000 });
+      const files = await count(again);
+      assert.ok(files > 0, "its files are there");
+      assert.deepEqual(await again.commands.list(), [], "and no process is");
+      await box.kill();
+    }],
+    ["Snapshots", "create, list, create from it, delete", "pass", async (c) => {
+      const box = await create(c, { metadata: { a: "1" } });
+      await box.files.write("/home/user/kept", "at the snapshot");
+      const snapshot = await box.createSnapshot(...(has.newest ? [{ name: `set-up-${c.tier}` }] : []));
+      if (has.newest) assert.deepEqual(snapshot.names, [`set-up-${c.tier}`]);
+      await box.files.write("/home/user/kept", "later");
+      const copy = await create(c, { timeoutMs: 60_000 }, snapshot.snapshotId);
+      assert.equal(await copy.files.read("/home/user/kept"), "at the snapshot");
+      await copy.files.write("/home/user/kept", "the copy's");
+      assert.equal(await box.files.read("/home/user/kept"), "later");
+      if (has.newest) {
+        const named = await create(c, { timeoutMs: 60_000 }, `set-up-${c.tier}`);
+        assert.equal(await named.files.read("/home/user/kept"), "at the snapshot");
+        await named.kill();
+      }
+      const listed = await box.listSnapshots().nextItems();
+      assert.deepEqual(listed.map((s) => s.snapshotId), [snapshot.snapshotId]);
+      const second = await box.createSnapshot();
+      const pages = Sandbox.listSnapshots({ sandboxId: box.sandboxId, limit: 1 });
+      assert.equal((await pages.nextItems())[0].snapshotId, second.snapshotId);
+      assert.equal(pages.hasNext, true);
+      assert.equal((await pages.nextItems())[0].snapshotId, snapshot.snapshotId);
+      for (const { snapshotId } of [snapshot, second]) assert.equal(await Sandbox.deleteSnapshot(snapshotId), true);
+      assert.equal(await Sandbox.deleteSnapshot(snapshot.snapshotId), false);
+      await assert.rejects(create(c, {}, snapshot.snapshotId), /404/);
+      await box.kill();
+      await copy.kill();
+    }],
+    ["Snapshots", "fork", has.newest && withMemory, async (c) => {
       const box = await create(c);
-      await box.pause({ keepMemory: false });
+      await startCounter(box);
+      const before = await count(box);
+      const forks = await box.fork({ count: 2, timeoutMs: 60_000 });
+      throwErrors(forks);
+      assert.equal(new Set([box, ...forks].map((b) => b.sandboxId)).size, 3);
+      for (const fork of forks) {
+        await hasGoneOn(fork, before);
+        await fork.files.write("/tmp/mine", fork.sandboxId);
+      }
+      assert.equal(await forks[0].files.read("/tmp/mine"), forks[0].sandboxId);
+      await hasGoneOn(box, before);
+      for (const made of [box, ...forks]) await made.kill();
+    }],
+    ["Snapshots", "clone", has.novita && withMemory, async (c) => {
+      const box = await create(c);
+      await startCounter(box);
+      const before = await count(box);
+      const { sandboxes } = await Sandbox.clone(box.sandboxId, { count: 2, timeoutMs: 60_000 });
+      assert.equal(sandboxes.length, 2);
+      for (const copy of sandboxes) await hasGoneOn(copy, before);
+      for (const made of [box, ...sandboxes]) await made.kill();
+    }],
+    ["Snapshots", "reset", has.novita && "pass", async (c) => {
+      const source = await create(c);
+      await source.files.write("/tmp/kept", "first");
+      const { snapshotId } = await source.createSnapshot();
+      const box = await create(c, {}, snapshotId);
+      await box.files.write("/tmp/kept", "second");
+      assert.equal(await box.reset({ timeoutMs: 60_000 }), true);
+      assert.equal(await box.files.read("/tmp/kept"), "first");
+      await Sandbox.deleteSnapshot(snapshotId);
+      for (const made of [source, box]) await made.kill();
     }],
   ].filter((row) => row[2]);
 }

@@ -345,7 +345,6 @@ export function rows(sdk, has) {
       assert.equal((await box.git.status("/tmp/repo")).isClean, true);
     }],
     ...lifecycleRows(sdk, has, { create, get: request }),
-    ["Lifecycle", "createSnapshot", missing, async (c) => (await shared(c)).createSnapshot()],
     ["Templates", "Template.build", missing, () =>
       sdk.Template.build(sdk.Template().fromImage("debian:12").runCmd("true"), "built", { cpuCount: 1, memoryMB: 512 })],
     ["Volumes", "Volume.create", missing, () => sdk.Volume.create("data")],
