@@ -366,15 +366,3 @@ def test_hostile_code_harms_only_its_sandbox(cells, api):
         check_error(response, response.status_code, "sandbox_io")
     eventually(lambda: api.request("POST", cells.path, json={"code": "1 + 1"}).status_code == 200, 20, "a new runner works")
     api.call("GET", "/v1/sandboxes")
-
-
-def test_a_warm_kernel_answers_quickly(cells, tier):
-    cells.ok("1")
-    times = []
-    for _ in range(100):
-        begin = time.monotonic()
-        cells.run("1+1")
-        times.append((time.monotonic() - begin) * 1000)
-    median = sorted(times)[50]
-    print(f"{tier}: 1+1 in {median:.1f} ms")
-    assert median < 60, times  # 20 ms and 10 ms are the aims; a loaded machine is no regression

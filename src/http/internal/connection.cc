@@ -157,6 +157,7 @@ Awaitable<bool> ServerConnection::serve_one() {
 
 Awaitable<bool> ServerConnection::serve(Request request, std::unique_ptr<BodyDecoder> decoder) {
   ServerBody body(*this, *decoder, request);
+  if (!body.is_done() && buffer_.empty()) transport->acknowledge();
   ServerResponse response(*this, body, request, decoder->keep_alive());
   ServerExchange exchange(*this, std::move(request), body, response);
   co_await call_handler(exchange);

@@ -46,6 +46,11 @@ Transport::Transport(Socket socket) : socket_(std::move(socket)) {
   ::setsockopt(fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
+void Transport::acknowledge() {
+  const int on = 1;
+  ::setsockopt(fd(), IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
+}
+
 Error Transport::failure(const boost::system::error_code& ec) {
   if (ec == asio::error::operation_aborted && expired_ && !is_cut_) {
     expired_ = false;

@@ -33,6 +33,9 @@ class Transport {
   Async<void> write(std::chrono::milliseconds idle, std::string_view a, std::string_view b = {},
                     std::string_view c = {});
 
+  // Tells the peer now what has arrived: one that holds small pieces back until then (Nagle) sends on at once, and not after the
+  // kernel's 40 ms.
+  void acknowledge();
   void check(Deadline now);  // ends waits that are over
   void shutdown_write();
   void cut();    // ends everything, now; the descriptor is closed with the object
