@@ -75,7 +75,7 @@ void tools(const Tool& tool, std::string_view text) {
   static const Settings settings;
   world.run([&]() -> Awaitable<void> {
     auto session = std::make_shared<Session>("s", world.caller, kNewestVersion, world.manager(), settings, "m");
-    ToolCall call{world.manager(), interpreter, nullptr, session, world.caller, {}, std::make_shared<Running>(), *arguments, {}};
+    ToolCall call{world.manager(), interpreter, world.manager().snapshots(), nullptr, session, world.caller, {}, std::make_shared<Running>(), *arguments, {}};
     const auto result = co_await tool.run(call);
     if (result && tool.name != "list_sandboxes") std::abort();
     if (!result && !error_result(result.error()).contains("content")) std::abort();

@@ -33,6 +33,25 @@ Async<sandbox::SandboxInfo> Conversation::create(sandbox::Caller caller, sandbox
   co_return std::move(made.info);
 }
 
+Async<void> Conversation::adopt(sandbox::Caller caller, std::vector<sandbox::SandboxInfo> children, bool is_unwanted) {
+  Result<void> marked;
+  for (const auto& child : children) {
+    if (is_unwanted || has_ended_ || !marked) break;
+    all_.insert(child.id);
+    sandbox::Update update;
+    update.idle_timeout = settings_.session_timeout;
+    update.attributes = {{kMark, mark_}, {kOwn, ""}};
+    if (auto done = co_await service_.update(caller, child.id, std::move(update)); !done) marked = fail(done.error());
+  }
+  if (marked && !is_unwanted && !has_ended_) co_return Result<void>();
+  for (const auto& child : children) {
+    (void)co_await service_.kill(caller, child.id);
+    forget(child.id);
+  }
+  if (!marked) co_return fail(marked.error());
+  co_return fail(Code::kCancelled, "the call was cancelled, or its session has ended");
+}
+
 std::string Conversation::reason_of_end(const sandbox::Caller& caller) const {
   const auto info = service_.get(caller, own_);
   if (info && !is_over(*info)) return {};

@@ -3,6 +3,7 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "api/mcp/settings.h"
 #include "base/async.h"
@@ -27,6 +28,8 @@ class Conversation {
 
   // A sandbox that ends with the session, idle ones sooner. `as_own`: the session's own from now on.
   Async<sandbox::SandboxInfo> create(sandbox::Caller caller, sandbox::CreateSpec spec, bool as_own);
+  // Sandboxes that came of one of its own and end with the session, too; `is_unwanted`: they end at once.
+  Async<void> adopt(sandbox::Caller caller, std::vector<sandbox::SandboxInfo> children, bool is_unwanted);
   // One that stays can still be the session's own.
   void use_as_own(std::string id) { own_ = std::move(id); }
   void forget(const std::string& id);

@@ -83,6 +83,7 @@ Awaitable<Answer> call_tool(const Parts& parts, SessionPtr session, sandbox::Cal
   const std::string request_id = caller.request_id;
   ToolCall call{parts.service,
                 parts.code,
+                parts.snapshots,
                 parts.previews,
                 session,
                 std::move(caller),

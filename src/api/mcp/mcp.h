@@ -8,6 +8,7 @@
 #include "code/interpreter.h"
 #include "http/router.h"
 #include "sandbox/service.h"
+#include "sandbox/snapshots.h"
 #include "tenant/keys.h"
 
 // The Model Context Protocol's server at /mcp, transport "Streamable HTTP". docs/mcp.md says what is there.
@@ -16,6 +17,7 @@ namespace glovebox::api::mcp {
 struct Parts {
   sandbox::SandboxService& service;
   code::Interpreter& code;
+  sandbox::Snapshots& snapshots;
   tenant::Keys& keys;
   preview::Gateway* previews = nullptr;
   Executor executor;

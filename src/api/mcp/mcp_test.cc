@@ -121,7 +121,7 @@ TEST(McpTools, SchemasAndCodeAgree) {
     world.run([&]() -> Awaitable<void> {
       auto session = std::make_shared<Session>("s", world.caller, kNewestVersion, world.manager(), settings, "m");
       session->conversation.use_as_own("sb-none");
-      ToolCall call{world.manager(), interpreter, nullptr, session, world.caller, {}, std::make_shared<Running>(), arguments, {}};
+      ToolCall call{world.manager(), interpreter, world.manager().snapshots(), nullptr, session, world.caller, {}, std::make_shared<Running>(), arguments, {}};
       const auto result = co_await tool.run(call);
       EXPECT_FALSE(result) << tool.name;
       if (result) co_return;

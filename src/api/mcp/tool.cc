@@ -50,6 +50,7 @@ const std::vector<Tool>& all_tools() {
     add_file_tools(tools);
     add_sandbox_tools(tools);
     add_port_tools(tools);
+    add_snapshot_tools(tools);
     return tools;
   }();
   return table;

@@ -13,6 +13,7 @@
 #include "code/interpreter.h"
 #include "http/json.h"
 #include "sandbox/service.h"
+#include "sandbox/snapshots.h"
 
 // The tools: what each promises to a model, and how it is one or a few calls of SandboxService.
 namespace glovebox::api::mcp {
@@ -21,6 +22,7 @@ namespace glovebox::api::mcp {
 struct ToolCall {
   sandbox::SandboxService& service;
   code::Interpreter& code;
+  sandbox::Snapshots& snapshots;
   preview::Gateway* previews;  // null: there are none
   SessionPtr session;
   sandbox::Caller caller;
@@ -70,5 +72,6 @@ void add_code_tools(std::vector<Tool>& tools);
 void add_execution_tools(std::vector<Tool>& tools);
 void add_file_tools(std::vector<Tool>& tools);
 void add_port_tools(std::vector<Tool>& tools);
+void add_snapshot_tools(std::vector<Tool>& tools);
 
 }  // namespace glovebox::api::mcp

@@ -47,6 +47,8 @@ Result<CreateRequest> read_create(const bj::value& arguments) {
   CreateRequest out;
   auto& spec = out.spec;
   GB_TRY(spec.template_name, r.string("template", 1, 200).or_default("base"));
+  GB_TRY(spec.snapshot, r.string("snapshot_id", 1, 64).or_default(""));
+  if (!spec.snapshot.empty() && r.has("template")) return fail(r.error("snapshot_id", "cannot be given together with template"));
   GB_TRY(const auto tier, r.one_of("runtime", {"auto", "microvm", "gvisor", "container"}).or_default("auto"));
   spec.tier = runtime::tier_from_name(tier);
   GB_TRYV(read_size(r, &spec));
@@ -141,6 +143,7 @@ Async<ToolResult> kill(ToolCall& call) {
 
 constexpr std::string_view kCreateProperties = R"({
   "template": {"type": "string", "minLength": 1, "maxLength": 200, "default": "base", "description": "Root file system: a name, or name@version"},
+  "snapshot_id": {"type": "string", "minLength": 1, "maxLength": 64, "description": "Start from this snapshot instead of a template"},
   "runtime": {"type": "string", "enum": ["auto", "microvm", "gvisor", "container"], "default": "auto", "description": "How it is isolated; auto: the strongest that works"},
   "cpus": {"type": "number", "minimum": 0.05, "maximum": 4096, "description": "CPUs; the operator's default and cap apply"},
   "memory_mb": {"type": "integer", "minimum": 16, "description": "Memory in MiB; the operator's default and cap apply"},

@@ -237,7 +237,7 @@ Result<void> Daemon::listen() {
   e2b_ = std::make_unique<api::e2b::Dialect>(api::e2b::Parts{*manager_, manager_->snapshots(), *keys_, *previews_, *pool_, *code_, std::move(e2b_tokens)});
   e2b_->add_control_routes(router_);
   mcp_ = std::make_unique<api::mcp::Server>(
-      api::mcp::Parts{*manager_, *code_, *keys_, previews_.get(), loop_.get_executor(), GLOVEBOX_VERSION, mcp_settings_});
+      api::mcp::Parts{*manager_, *code_, manager_->snapshots(), *keys_, previews_.get(), loop_.get_executor(), GLOVEBOX_VERSION, mcp_settings_});
   mcp_->add_routes(router_);
   http::ServerConfig server;
   server.listen = options_.listen;

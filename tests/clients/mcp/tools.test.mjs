@@ -8,7 +8,8 @@ import { closeLeft, connect, dropKey, fails, native, newKey, textOf, tiers, unti
 // 1x1 pixel.
 const PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
 const TOOLS = ["create_sandbox", "edit_file", "exec", "exec_kill", "exec_output", "get_preview_url", "get_sandbox", "kill_sandbox",
-  "list_files", "list_sandboxes", "read_file", "remove_file", "run_code", "write_file"];
+  "list_files", "list_sandboxes", "read_file", "remove_file", "run_code", "write_file", "snapshot_sandbox",
+  "reset_sandbox", "fork_sandbox", "list_snapshots", "delete_snapshot"];
 const hasInterpreter = (await native("GET", "/v1/templates")).json.templates.some((t) => t.name === "interpreter");
 
 function suite(transport, tier) {
@@ -232,6 +233,32 @@ function suite(transport, tier) {
     assert.equal(textOf(await cell("x")), "42\n");
     const plain = (await works(mcp, "create_sandbox", { template: "base" })).structuredContent.id;
     await fails(mcp, "unsupported", "run_code", { code: "1", sandbox_id: plain });
+  });
+
+  test("keeps states, goes back to them and copies them", async () => {
+    const other = await connect(transport, key.key);
+    const say = async (command, sandbox_id) => (await works(other, "exec", { command, sandbox_id })).structuredContent.stdout;
+    const write = (content) => works(other, "write_file", { path: "state", content });
+    await write("first");
+    const snapshot = (await works(other, "snapshot_sandbox", { name: "kept" })).structuredContent;
+    assert.equal(snapshot.state, "ready");
+    assert.ok(["files", "memory+files"].includes(snapshot.kept));
+    await write("second");
+    const forks = (await works(other, "fork_sandbox", { count: 2 })).structuredContent.sandboxes.map((s) => s.id);
+    for (const id of forks) assert.equal(await say("cat state", id), "second");
+    await say("echo own > state", forks[0]);
+    assert.equal(await say("cat state", forks[1]), "second");
+    const again = (await works(other, "create_sandbox", { snapshot_id: snapshot.id })).structuredContent.id;
+    assert.equal(await say("cat state", again), "first");
+    await works(other, "reset_sandbox", { snapshot_id: snapshot.id });
+    assert.equal(await say("cat state"), "first");
+    assert.ok((await works(other, "list_snapshots", {})).structuredContent.snapshots.some((s) => s.id === snapshot.id && s.name === "kept"));
+    await fails(other, "snapshot_not_found", "reset_sandbox", { snapshot_id: "sn-none" });
+    await fails(other, "invalid_argument", "create_sandbox", { snapshot_id: snapshot.id, template: "base" });
+    await other.close();
+    for (const id of [...forks, again]) await until(async () => (await stateOf(id)) === "ended", "it has ended");
+    await works(mcp, "delete_snapshot", { snapshot_id: snapshot.id });
+    await fails(mcp, "snapshot_not_found", "delete_snapshot", { snapshot_id: snapshot.id });
   });
 
   test("errors of tools are results with our code", async () => {
