@@ -243,6 +243,7 @@ Async<std::vector<SandboxInfo>> SnapshotsImpl::fork(const Caller& caller, const 
   const auto began = Clock::now();
   GB_CO_TRY(const Box parent, host_.find(caller, sandbox));
   if (spec.count < 1 || spec.count > kMaxChildren) co_return bad_field("count", "must be between 1 and 100");
+  if (!parent->info().volumes.empty()) co_return fail(Code::kConflict, "a sandbox with volumes is not forked: its children would be without them");
   GB_CO_TRYV(parent->check_keeps(spec.require));
   GB_CO_TRYV(parent->check_can_be_copied());
   GB_CO_TRYV(host_.check_room(spec.count));

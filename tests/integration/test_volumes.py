@@ -92,6 +92,7 @@ def test_one_writes_or_many_read(owner, tier, volume):
     for read_only in (False, True):
         error = refuse(owner, tier, 409, "volume_in_use", mount(v, read_only=read_only))
         assert error["details"]["sandbox"] == writer.id
+    owner.admin.refused("POST", f"/v1/sandboxes/{writer.id}/fork", 409, "conflict", json={"count": 2})
     owner.admin.refused("DELETE", f"/v1/volumes/{v['id']}", 409, "volume_in_use")
     owner.admin.refused("PATCH", f"/v1/volumes/{v['id']}", 409, "volume_in_use", json={"size_mb": 128})
     owner.admin.refused("GET", f"/v1/volumes/{v['id']}/archive", 409, "volume_in_use")
