@@ -29,7 +29,11 @@ using testing::tar;
 using testing::tar_of;
 using testing::TarEntry;
 
-constexpr const char* kCanary = "/etc/glovebox-import-canary";
+// A file of the host; each run of the tests has its own.
+const char* const kCanary = [] {
+  static const std::string path = "/etc/glovebox-import-canary-" + std::to_string(::getpid());
+  return path.c_str();
+}();
 constexpr const char* kSecret = "host secret that no image may hold";
 
 // Imports real archives through the real helper and looks at the image through a mount.
