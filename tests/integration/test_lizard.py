@@ -154,7 +154,6 @@ def test_errors_have_the_protocols_form(lizard, daemon):
         (lizard, "GET", "/api/sandboxes/sb-none", 404, "SANDBOX_NOT_FOUND"),
         (lizard, "POST", "/api/sandboxes/sb-none/exec", 404, "SANDBOX_NOT_FOUND"),
         (lizard, "POST", "/api/sandboxes/sb-none/pause", 404, "SANDBOX_NOT_FOUND"),
-        (lizard, "GET", "/api/sandbox-snapshots", 501, "UNSUPPORTED"),
         (lizard, "GET", "/api/apps/x", 404, "ROUTE_NOT_FOUND"),
         (lizard, "POST", "//api//sandboxes", 400, None),
     ]

@@ -82,8 +82,30 @@ def test_a_stop_is_no_death(own):
     assert restarts(own) == (1, 1)
 
 
+def copy_and_take_back(box):
+    api = box.api
+    snapshot = api.call("POST", box.path + "/snapshots", expect=201, json={})
+    child, = api.call("POST", box.path + "/fork", expect=201, json={"count": 1})["sandboxes"]
+    api.call("DELETE", f"/v1/sandboxes/{child['id']}")
+    api.call("POST", box.path + "/reset", json={"snapshot": snapshot["id"]})
+    api.call("POST", box.path + "/hibernate", json={})
+    box.ok("true")
+    api.request("DELETE", f"/v1/snapshots/{snapshot['id']}")
+
+
+def call_a_tool(api):
+    headers = {"Accept": "application/json, text/event-stream"}
+    post = lambda message: api.request("POST", "/mcp", json={"jsonrpc": "2.0", **message}, headers=headers)
+    client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    headers["Mcp-Session-Id"] = post({"id": 1, "method": "initialize", "params": client}).headers["mcp-session-id"]
+    post({"method": "notifications/initialized"})
+    assert post({"id": 2, "method": "tools/call", "params": {"name": "list_sandboxes", "arguments": {}}}).status_code == 200
+    api.request("DELETE", "/mcp", headers=headers)
+
+
 def test_the_page_of_metrics_lists_them_all(own):
-    """After a death, a sweep, an end, an output that was spooled a call to a paused sandbox, a claim and a miss, no metric is missing."""
+    """After a death, a sweep, an end, output that was spooled, a call to a paused sandbox, a claim and a miss, copies, and a model's call,
+    no metric is missing."""
     box = own.admin.create()
     box.ok("head -c 1000000 /dev/zero >&2")
     box.kill()
@@ -99,7 +121,9 @@ def test_the_page_of_metrics_lists_them_all(own):
     eventually(lambda: box.refresh()["frozen"], 10, "it is frozen")
     box.api.call("POST", box.path + "/pause")
     box.ok("head -c 1000000 /dev/zero >&2")
+    copy_and_take_back(box)
     box.kill()
+    call_a_tool(own.admin)
     eventually(lambda: "glovebox_adopted_total" in samples(own), 20, "the sandbox is taken over")
     page = own.admin.request("GET", "/metrics").text
     kinds = set(re.findall(r"^# TYPE (\w+) (\w+)$", page, re.MULTILINE))

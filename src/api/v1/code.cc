@@ -14,6 +14,7 @@ namespace bj = boost::json;
 using code::Event;
 using Kind = code::Event::Kind;
 
+constexpr std::chrono::seconds kSilence{60};  // clients give up after 300 s
 constexpr size_t kMaxCodeBody = 36 << 20;
 constexpr size_t kMaxReturned = 8 << 20;  // of each stream, in one JSON answer
 constexpr size_t kMaxResults = 32 << 20;  // of all results together, likewise
@@ -216,6 +217,10 @@ Async<void> run(const Parts& parts, Call& call) {
     if (const auto gone = weak.lock()) gone->stop();
   });
   GB_CO_TRY(auto first, co_await cell->next());
+  // Once an answer has begun, an error can only cut it off. So it begins with the first thing to say, or when clients lose patience.
+  for (const Deadline begin_at = after(kSilence); first.kind == Kind::kKeepalive && Clock::now() < begin_at;) {
+    GB_CO_TRY(first, co_await cell->next());
+  }
   const auto& headers = call.request().headers;
   if (http::header_lists(headers, "Accept", "text/event-stream"))
     co_return co_await answer_events(call, cell, std::move(first));
