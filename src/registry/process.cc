@@ -86,8 +86,10 @@ Result<void> Process::run() {
   const pid_t parent = ::getppid();
   ::signal(SIGPIPE, SIG_IGN);
   GB_TRYV(own_cache(options_));
+  GB_TRY(const UniqueFd run_dir, sys::open_fd(options_.run_dir, O_PATH | O_DIRECTORY));
   http::ServerConfig server;
-  server.listen = "unix:" + options_.run_dir + "/registry.sock";
+  // By way of the descriptor: a data directory may lie deeper than the 107 bytes that a socket's address has room for.
+  server.listen = "unix:/proc/self/fd/" + std::to_string(run_dir.get()) + "/registry.sock";
   server.unix_mode = 0666;  // the directory decides who gets here
   server.max_connections = kMaxConnections;
   auto handler = [this](http::Exchange& exchange) -> Awaitable<void> { return proxy_->handle(exchange); };

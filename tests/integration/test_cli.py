@@ -270,9 +270,9 @@ def test_output_survives_connections_that_break(cli, daemon):
 
 @pytest.fixture
 def lonely(tmp_path):
-    """A data directory without a daemon; afterwards nothing of it may be left on the host."""
-    data_dir = tmp_path / "data"
-    data_dir.mkdir()
+    """A data directory without a daemon, deeper than a socket's address is long; afterwards nothing of it may be left on the host."""
+    data_dir = tmp_path / ("deep-" * 20) / "data"
+    data_dir.mkdir(parents=True)
     share_templates(data_dir)
     yield Cli(data_dir)
     words = [str(data_dir)]
