@@ -54,8 +54,8 @@ export async function refuses(work) {
 }
 
 // Runs a table of [area, method, "pass" | "not supported", work(context)] for each tier; for the lightest one if `oneTier`. What is
-// expected may depend on the tier: (tier) => ….
-export function runTable({ client, version, variables, table, oneTier = false }) {
+// expected may depend on the tier: (tier) => ….  `patience`: the most that a row may take, in milliseconds.
+export function runTable({ client, version, variables, table, oneTier = false, patience = 60_000 }) {
   const usable = wanted.filter((tier) => known.find((r) => r.runtime === tier)?.usable);
   for (const tier of oneTier && !isLong ? usable.slice(-1) : wanted) {
     const found = known.find((r) => r.runtime === tier);
@@ -68,7 +68,7 @@ export function runTable({ client, version, variables, table, oneTier = false })
       const results = [];
       for (const [area, method, wish, work] of table) {
         const expected = typeof wish === "function" ? wish(tier) : wish;
-        test(`${area}: ${method}`, { timeout: 60_000 }, async () => {
+        test(`${area}: ${method}`, { timeout: patience }, async () => {
           const entry = { area, method, result: "fail" };
           results.push(entry);
           await context.begin();
