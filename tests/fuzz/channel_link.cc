@@ -34,6 +34,9 @@ class NoStore : public store::Store {
   Async<void> delete_key(std::string) override { co_return Result<void>(); }
   Async<void> put_setting(store::SettingRow) override { co_return Result<void>(); }
   Async<void> delete_setting(std::string, std::string) override { co_return Result<void>(); }
+  Async<void> put_object(store::ObjectRow) override { co_return Result<void>(); }
+  Async<void> delete_object(std::string, std::string) override { co_return Result<void>(); }
+  Result<std::vector<store::ObjectRow>> load_objects(const std::string&) override { return std::vector<store::ObjectRow>(); }
   Result<std::vector<store::SandboxRow>> load_sandboxes() override { return std::vector<store::SandboxRow>(); }
   Result<std::vector<store::ExecutionRow>> load_executions(const std::string&) override { return std::vector<store::ExecutionRow>(); }
   Result<std::vector<store::KeyRow>> load_keys() override { return std::vector<store::KeyRow>(); }
