@@ -14,6 +14,7 @@ import types
 MAX_MESSAGE = 32 << 20       # of a kernel, frames put together
 MAX_HELD = 256 << 10         # output read from a kernel and not taken yet: then it waits
 MAX_DRAIN = 4 << 20          # of its output pipes at a cell's end
+TROUBLE_LINGER = 10
 START_PATIENCE = 60.0
 READ = 1 << 16
 PIPE_BUF = 4096
@@ -60,15 +61,17 @@ class Forge:
             data = self.socket.recv(65536)
         except BlockingIOError:
             return
+        except OSError:  # it ended before it had read all
+            data = b""
         if not data:
             asyncio.get_running_loop().remove_reader(self.socket)
             self.trouble = self.trouble or "the process that Python kernels come from has ended"
-            for future in [*self.waiting.values(), *self.ended.values()]:
-                future.done() or future.set_result(None)
+            self.give_up(self.waiting, self.ended)
             return
         message = json.loads(data)
         if "trouble" in message:
             self.trouble, self.code = message["trouble"], message.get("code", "unavailable")
+            self.give_up(self.waiting)
         elif "forked" in message:
             future = self.waiting.pop(message["forked"], None)
             if future is not None and not future.done():
@@ -78,6 +81,11 @@ class Forge:
             future = self.ended.pop(message["ended"], None)
             if future is not None and not future.done():
                 future.set_result(message["status"])
+
+    @staticmethod
+    def give_up(*tables):
+        for future in [future for table in tables for future in table.values()]:
+            future.done() or future.set_result(None)
 
     async def fork(self, fds, settings):
         if self.trouble:
@@ -108,14 +116,23 @@ def forge_main(sock):
             kernel = sys.modules["glovebox_kernel"]
             shell = kernel.make_shell()
         except ImportError as error:
-            sock.send(json.dumps({"code": "missing", "trouble": f"Python cells need IPython: {error}"}).encode())
-            os._exit(0)
+            tell_trouble(sock, {"code": "missing", "trouble": f"Python cells need IPython: {error}"})
         forge_loop(sock, kernel, shell, wake_read)
     except BaseException as error:
-        try:
-            sock.send(json.dumps({"trouble": f"the Python kernel does not start: {type(error).__name__}: {error}"[:2000]}).encode())
-        finally:
-            os._exit(1)
+        tell_trouble(sock, {"trouble": f"the Python kernel does not start: {type(error).__name__}: {error}"[:2000]})
+
+
+def tell_trouble(sock, message):
+    """Does not return. Requests are read on for a while: an end with unread ones would take the message along."""
+    try:
+        sock.send(json.dumps(message).encode())
+        sock.settimeout(TROUBLE_LINGER)
+        while sock.recv(65536):
+            pass
+    except OSError:
+        pass
+    finally:
+        os._exit(1)
 
 
 def load_module(name):
