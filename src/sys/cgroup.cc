@@ -24,6 +24,7 @@ using namespace std::chrono_literals;
 constexpr const char* kV1Controllers[] = {"memory", "pids", "cpu", "cpuacct", "freezer"};
 constexpr const char* kV2Controllers[] = {"memory", "pids", "cpu"};
 constexpr int64_t kPeriodUs = 100000;
+constexpr int kAttempts = 64;  // to make a group while others remove its empty parents
 
 int64_t quota_us(double cpus) {
   return std::max<int64_t>(1000, std::llround(cpus * kPeriodUs));
@@ -139,10 +140,12 @@ Result<void> CgroupTree::prepare_parent(const std::string& mount) const {
 Result<void> CgroupTree::create(const std::string& name, const CgroupLimits& limits) const {
   for (const auto& [controller, mount] : mounts_) {
     std::string path = directory(controller, name);
-    if (::mkdir(path.c_str(), 0755) == 0 || errno == EEXIST) continue;
-    if (errno != ENOENT) return fail_errno("mkdir " + path);
-    GB_TRYV(prepare_parent(mount));
-    GB_TRYV(make_directory(path, 0755));
+    // Another instance that leaves this host may remove the parents again before they are used.
+    for (int attempt = 0; ::mkdir(path.c_str(), 0755) < 0 && errno != EEXIST; ++attempt) {
+      if (errno != ENOENT || attempt == kAttempts) return fail_errno("mkdir " + path);
+      auto prepared = prepare_parent(mount);
+      if (!prepared && attempt + 1 == kAttempts) return prepared;
+    }
   }
   return version() == 2 ? limit_v2(name, limits) : limit_v1(name, limits);
 }
@@ -207,7 +210,8 @@ Result<void> CgroupTree::set_frozen(const std::string& name, bool frozen) const 
     return written;
   }
   if (!frozen) return {};  // the kernel wakes the processes by itself
-  // Version 1 can get stuck half way while processes are being made; asking again takes the new ones along.
+  // Version 1 can get stuck half way while processes are being made; asking again takes the new
+  // ones along.
   for (int attempt = 0; attempt < 4; ++attempt) {
     if (wait_until(500ms, [&] { return is_frozen(name).value_or(true); })) return {};
     GB_TRYV(write_file(path, v2 ? "1" : "FROZEN"));

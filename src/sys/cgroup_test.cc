@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sys/cgroup.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <thread>
 
 #include "sys/files.h"
 
@@ -94,16 +97,26 @@ class CgroupTest : public ::testing::Test {
     if (tree_) tree_->remove_parents();
   }
 
-  // A child that has entered the group by itself and then spins.
+  // A child that has entered the group by itself, in every hierarchy, and spins.
   pid_t spin_inside(const std::string& name) {
     auto entries = tree_->entries(name).value();
+    int inside[2];
+    EXPECT_EQ(::pipe2(inside, O_CLOEXEC), 0);
     pid_t pid = ::fork();
-    if (pid != 0) return pid;
-    for (const auto& entry : entries) {
-      if (::write(entry.get(), "0", 1) != 1) ::_exit(1);
+    if (pid == 0) {
+      for (const auto& entry : entries) {
+        if (::write(entry.get(), "0", 1) != 1) ::_exit(1);
+      }
+      ::close(inside[0]);
+      ::close(inside[1]);
+      for (;;) {
+      }
     }
-    for (;;) {
-    }
+    ::close(inside[1]);
+    char none;
+    EXPECT_EQ(::read(inside[0], &none, 1), 0);
+    ::close(inside[0]);
+    return pid;
   }
 
   Result<CgroupTree> tree_ = fail(Code::kInternal, "not detected");
@@ -112,7 +125,6 @@ class CgroupTest : public ::testing::Test {
 TEST_F(CgroupTest, HoldsFreezesCountsAndKills) {
   ASSERT_TRUE(tree_->create("box", {1, 64 << 20, 10, false}));
   pid_t pid = spin_inside("box");
-  for (int i = 0; i < 2000 && tree_->processes("box").empty(); ++i) ::usleep(1000);
   EXPECT_EQ(tree_->processes("box"), std::vector<pid_t>{pid});
   ASSERT_TRUE(tree_->freeze("box"));
   EXPECT_TRUE(tree_->is_frozen("box").value());
@@ -127,6 +139,17 @@ TEST_F(CgroupTest, HoldsFreezesCountsAndKills) {
   EXPECT_TRUE(tree_->remove("box", 1000ms));
   EXPECT_FALSE(tree_->exists("box"));
   EXPECT_TRUE(tree_->remove("box", 1000ms));
+}
+
+TEST_F(CgroupTest, IsMadeWhileOthersRemoveEmptyParents) {
+  std::jthread other([&](std::stop_token stop) {
+    for (; !stop.stop_requested(); ::usleep(200)) tree_->remove_parents();
+  });
+  for (int i = 0; i < 100; ++i) {
+    auto made = tree_->create("box", {1, 64 << 20, 10, false});
+    ASSERT_TRUE(made) << i << ": " << made.error().message;
+    ASSERT_TRUE(tree_->remove("box", 1000ms));
+  }
 }
 
 TEST_F(CgroupTest, ReusedGroupTakesHigherAndLowerLimits) {
@@ -147,7 +170,6 @@ TEST_F(CgroupTest, UnifiedTreeFreezesAndKills) {
     GTEST_SKIP() << "no writable cgroup2 at " << mount;
   tree_ = CgroupTree({{"unified", mount}}, parent);
   pid_t pid = spin_inside("box");
-  for (int i = 0; i < 2000 && tree_->processes("box").empty(); ++i) ::usleep(1000);
   ASSERT_TRUE(tree_->freeze("box"));
   EXPECT_TRUE(tree_->is_frozen("box").value());
   EXPECT_FALSE(tree_->kill_once("box"));
