@@ -84,7 +84,7 @@ void add_route(http::Router& router, const tenant::Keys& keys, std::string_view 
 Result<bool> query_bool(const http::Request& request, std::string_view name, bool otherwise) {
   const auto value = request.query_value(name);
   if (!value) return otherwise;
-  if (*value == "true" || *value == "1" || value->empty()) return true;
+  if (*value == "true" || *value == "1") return true;
   if (*value == "false" || *value == "0") return false;
   return fail(Code::kInvalidArgument, std::string(name) + ": must be true or false", {{"field", std::string(name)}});
 }

@@ -65,6 +65,11 @@ class Daemon:
             for sandbox_id in self.live_ids():
                 self.admin.request("DELETE", f"/v1/sandboxes/{sandbox_id}")
 
+    def died_by_itself(self):
+        """What it said when it ended without having been told to; None when it did not."""
+        if self.process and self.process.poll() not in (None, 0, -signal.SIGKILL, -signal.SIGTERM):
+            return f"the daemon ended with {self.process.returncode}:\n{self.log_tail(20000)}"
+
     def stop(self):
         if self.process and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
@@ -75,8 +80,8 @@ class Daemon:
                 self.process.wait()
                 self.stopped_in_time = False
 
-    def log_tail(self):
-        return self.log_path.read_text(errors="replace")[-4000:]
+    def log_tail(self, size=4000):
+        return self.log_path.read_text(errors="replace")[-size:]
 
     def new_key(self, tenant, role="user", **fields):
         return self.admin.call("POST", "/v1/keys", expect=201,

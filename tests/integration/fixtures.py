@@ -97,6 +97,7 @@ def leaving_nothing(daemon):
     """At the end, with every sandbox ended, the host holds what it held at the start."""
     at_start = processes_below(daemon)
     yield daemon
+    assert not daemon.died_by_itself(), daemon.died_by_itself()
     eventually(lambda: not daemon.live_ids(), 20, "every sandbox of the session has ended")
     ids = daemon.sandbox_ids()
     eventually(lambda: not host.leftovers(daemon.pid, daemon.data_dir, ids), 5,

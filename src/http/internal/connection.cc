@@ -12,7 +12,8 @@ namespace glovebox::http::internal {
 namespace {
 
 constexpr size_t kHeadReadBytes = 4 << 10;
-constexpr std::chrono::milliseconds kLingerTime = std::chrono::seconds(2);
+constexpr std::chrono::milliseconds kLingerTime = std::chrono::seconds(10);
+constexpr std::chrono::milliseconds kLingerSilence = std::chrono::seconds(1);
 constexpr size_t kLingerReadBytes = 64 << 10;
 constexpr int kMaxEmptyLines = 2;  // before a request line; RFC 9112, 2.2 asks for at least one
 
@@ -208,15 +209,15 @@ Awaitable<void> ServerConnection::refuse(Refusal refusal) {
 }
 
 // Closing a socket with unread input makes the kernel send a reset, which can destroy an answer
-// that the client has not read yet. So: end our side, read on until the client has closed, for a
-// short while.
+// that the client has not read yet. So: end our side, read on until the client has closed or fallen
+// silent, for a while: a slow client may have much of its body on the way.
 Awaitable<void> ServerConnection::linger() {
   transport->shutdown_write();
   buffer_.consume(buffer_.view().size());
   const Deadline deadline = after(kLingerTime);
   while (!transport->is_cut() && Clock::now() < deadline) {
     char* room = buffer_.prepare(kLingerReadBytes);
-    const auto got = co_await transport->read_some(room, kLingerReadBytes, deadline);
+    const auto got = co_await transport->read_some(room, kLingerReadBytes, std::min(deadline, after(kLingerSilence)));
     if (!got || *got == 0) break;
   }
 }
