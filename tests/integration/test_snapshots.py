@@ -455,7 +455,7 @@ def quiet(call):
 
 
 def test_pause_and_resume_race_with_calls(create, tier):  # done-when 2
-    boxes = [create() for _ in range(scaled(2, 5))]
+    boxes = [create(lifetime_ms=3_600_000) for _ in range(scaled(2, 5))]
     wrong, stop = [], threading.Event()
 
     def visit(box):

@@ -136,7 +136,9 @@ forEachTier("commands", (context) => {
 
   test("a client that goes away leaves its command running until the timeout", async () => {
     const box = await context.shared();
-    await assert.rejects(box.process.exec("sleep 63", { timeoutMs: 300 }), { name: "TimeoutError" });
+    // Client and server give up at the same time; whichever is faster has the word.
+    const late = await box.process.exec("sleep 63", { timeoutMs: 300 }).catch((error) => error);
+    assert.ok(late.name === "TimeoutError" || late.exitCode === 124, JSON.stringify(late));
     const controller = new AbortController();
     const lost = fetch(`${url}/api/sandboxes/${box.sandboxId}/exec`, {
       method: "POST", headers: { "X-API-Key": await context.key() }, signal: controller.signal,
