@@ -183,4 +183,12 @@ Result<void> decode_ready(std::string_view line) {
   return {};
 }
 
+Async<Event> first_to_say(std::function<Async<Event>()> next, std::chrono::milliseconds patience) {
+  const Deadline deadline = after(patience);
+  auto event = co_await next();
+  while (event && event->kind == Event::Kind::kKeepalive && Clock::now() < deadline)
+    event = co_await next();
+  co_return event;
+}
+
 }  // namespace glovebox::code

@@ -2,13 +2,15 @@
 #pragma once
 
 #include <boost/json/object.hpp>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/result.h"
+#include "base/async.h"
 
 // What the runner in a sandbox says: one JSON object a line. It is hostile input, as everything
 // that comes from there.
@@ -40,6 +42,9 @@ struct Event {
 
 // kSandboxIo for what makes no sense; the error that a "failed" line stands for.
 Result<Event> decode_event(std::string_view line);
+// The first event of `next` that says something, or the keepalive that comes when `patience` is
+// over.
+Async<Event> first_to_say(std::function<Async<Event>()> next, std::chrono::milliseconds patience);
 Result<Context> decode_context(std::string_view line);
 Result<std::vector<Context>> decode_contexts(std::string_view line);
 // "ok", and whether something was interrupted.

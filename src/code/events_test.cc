@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
+
+#include "base/test_loop.h"
 #include "http/json.h"
 
 namespace glovebox::code {
@@ -76,6 +80,29 @@ TEST(CodeEvents, RefusesWhatIsNone) {
   EXPECT_FALSE(decode_context(R"({"event":"context","language":"python"})"));
   EXPECT_FALSE(decode_contexts(R"({"event":"contexts","contexts":[1]})"));
   EXPECT_FALSE(decode_ok(R"({"event":"ready"})"));
+}
+
+// What a run would say, one after the other; the last for ever.
+std::function<Async<Event>()> saying(std::vector<Result<Event>> all) {
+  return [all = std::move(all), at = std::make_shared<size_t>(0)]() -> Async<Event> {
+    co_return all[std::min((*at)++, all.size() - 1)];
+  };
+}
+
+TEST(CodeEvents, WithholdsKeepalivesUntilThereIsSomethingToSay) {
+  using std::chrono::hours;
+  TestLoop loop;
+  const Event keepalive, start{.kind = Event::Kind::kStart};
+  const Result<Event> gone = fail(Code::kNotFound, "no such context");
+  const auto failed = loop.run(first_to_say(saying({keepalive, keepalive, gone}), hours(1)));
+  ASSERT_FALSE(
+      failed);  // with its own code, which an answer that had begun could not have any more
+  EXPECT_EQ(failed.error().code, Code::kNotFound);
+  EXPECT_EQ(loop.run(first_to_say(saying({keepalive, keepalive, start}), hours(1)))->kind,
+            Event::Kind::kStart);
+  EXPECT_EQ(loop.run(first_to_say(saying({start, gone}), hours(1)))->kind, Event::Kind::kStart);
+  EXPECT_EQ(loop.run(first_to_say(saying({keepalive}), std::chrono::milliseconds(20)))->kind,
+            Event::Kind::kKeepalive);
 }
 
 }  // namespace

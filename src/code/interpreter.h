@@ -65,6 +65,9 @@ class Run : public std::enable_shared_from_this<Run> {
   // kUnsupported (the template has no such language), and those of the sandbox. A kernel or sandbox
   // that ends under a cell is an event.
   Async<Event> next();
+  // In place of the first next(), for an answer that an error can only cut off once it has begun: keepalives are withheld up to
+  // `patience`, so that it begins with the first thing to say, or when its client would give up.
+  Async<Event> first(sandbox::Millis patience);
   // The cell is interrupted; a next() under way fails with kCancelled. Dropping a run that has not
   // ended does the same.
   void stop();

@@ -105,6 +105,11 @@ Async<Event> Run::next() {
   co_return event;
 }
 
+Async<Event> Run::first(sandbox::Millis patience) {
+  const auto self = shared_from_this();
+  co_return co_await first_to_say([this] { return next(); }, patience);
+}
+
 // The connection ended under the cell: with its sandbox, or because what serves it in there died.
 Async<Event> Run::broken(Error why) {
   if (is_stopped_) co_return fail(Code::kCancelled, "the run was stopped");
@@ -126,16 +131,16 @@ Async<Event> Run::broken(Error why) {
   co_return event;
 }
 
-// Why a kernel was killed, when the memory limit was it. Where the sandbox's kernel runs in user space, the exit status is one of its
-// own making.
+// Why a kernel was killed, when the memory limit was it. Where the sandbox's kernel runs in user
+// space, the exit status is one of its own making.
 Async<Event> Run::explained(Event event) {
   const auto info = interpreter_.service_.get_unchecked(sandbox_);
   if (!info || (event.signal != SIGKILL && info->tier != runtime::Tier::kGvisor)) co_return event;
   const auto oom = co_await interpreter_.was_oom(caller_, sandbox_);
   if (!oom || !*oom) co_return event;
   event.name = "OutOfMemory";
-  event.value = "out of memory: the kernel was killed at the sandbox's limit of " + human_bytes(info->limits.memory_bytes) +
-                "; the context's state is lost";
+  event.value = "out of memory: the kernel was killed at the sandbox's limit of " +
+                human_bytes(info->limits.memory_bytes) + "; the context's state is lost";
   co_return event;
 }
 

@@ -26,11 +26,15 @@ std::string sse_event(std::string_view name, std::string_view data, std::string_
   return out + "\n";
 }
 
+Headers stream_headers(Headers headers, std::string_view content_type) {
+  headers.emplace_back("Content-Type", content_type);
+  headers.emplace_back("Cache-Control", "no-cache, no-transform");
+  headers.emplace_back("X-Accel-Buffering", "no");
+  return headers;
+}
+
 Async<void> EventStream::begin(Headers extra) {
-  extra.emplace_back("Content-Type", "text/event-stream");
-  extra.emplace_back("Cache-Control", "no-cache, no-transform");
-  extra.emplace_back("X-Accel-Buffering", "no");
-  co_return co_await response_.begin(200, std::move(extra));
+  co_return co_await response_.begin(200, stream_headers(std::move(extra), "text/event-stream"));
 }
 
 Async<void> EventStream::event(std::string_view name, std::string_view data, std::string_view id) {

@@ -13,6 +13,9 @@ namespace glovebox::http {
 // "data:" lines; `name` and `id` must not hold any and are cut at the first.
 std::string sse_event(std::string_view name, std::string_view data, std::string_view id = {});
 
+// `headers` with what an answer needs that comes bit by bit: its type, no caching, no buffering by a proxy.
+Headers stream_headers(Headers headers, std::string_view content_type);
+
 // Server-sent events over a response. Idle streams need a keepalive() at least every 15 s, else
 // proxies cut them.
 class EventStream {

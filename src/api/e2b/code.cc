@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "code/interpreter.h"
 #include "http/json.h"
+#include "http/sse.h"
 
 // The port of the vendor's code interpreter: cells in contexts. Errors are plain text, streams a
 // JSON object a line.
@@ -16,6 +17,7 @@ namespace {
 
 namespace bj = boost::json;
 constexpr size_t kMaxBody = 36 << 20;
+constexpr std::chrono::seconds kPatience{25};  // some releases of the clients wait 30 s for an answer to begin
 constexpr std::string_view kContexts = "/contexts";
 
 Result<code::RunSpec> read_run(const bj::value& body) {
@@ -57,13 +59,9 @@ Async<void> execute(DaemonCall& call) {
   call.exchange.on_client_gone([weak = std::weak_ptr(run)] {
     if (const auto gone = weak.lock()) gone->stop();
   });
-  GB_CO_TRY(auto event, co_await run->next());
-  http::Headers headers = open_headers();
-  headers.emplace_back("Content-Type", "application/x-ndjson");
-  headers.emplace_back("Cache-Control", "no-cache, no-transform");
-  headers.emplace_back("X-Accel-Buffering", "no");
+  GB_CO_TRY(auto event, co_await run->first(kPatience));
   auto& response = call.exchange.response;
-  GB_CO_TRYV(co_await response.begin(200, std::move(headers)));
+  GB_CO_TRYV(co_await response.begin(200, http::stream_headers(open_headers(), "application/x-ndjson")));
   while (true) {
     const std::string line = event_line(event, std::chrono::system_clock::now());
     GB_CO_TRYV(co_await response.write(line));

@@ -6,6 +6,7 @@
 #include "api/e2b/errors.h"
 #include "base/text.h"
 #include "http/json.h"
+#include "http/sse.h"
 
 namespace glovebox::api::e2b {
 namespace {
@@ -192,11 +193,7 @@ Result<std::string> open_envelope(std::string_view body) {
 }
 
 Async<void> StreamAnswer::begin() {
-  http::Headers headers = open_headers();
-  headers.emplace_back("Content-Type", kStreamType);
-  headers.emplace_back("Cache-Control", "no-cache, no-transform");
-  headers.emplace_back("X-Accel-Buffering", "no");
-  co_return co_await call_.exchange.response.begin(200, std::move(headers));
+  co_return co_await call_.exchange.response.begin(200, http::stream_headers(open_headers(), kStreamType));
 }
 
 Async<void> StreamAnswer::send(std::string payload) {

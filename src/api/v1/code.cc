@@ -14,7 +14,7 @@ namespace bj = boost::json;
 using code::Event;
 using Kind = code::Event::Kind;
 
-constexpr std::chrono::seconds kSilence{60};  // clients give up after 300 s
+constexpr std::chrono::seconds kPatience{60};  // clients give up after 300 s
 constexpr size_t kMaxCodeBody = 36 << 20;
 constexpr size_t kMaxReturned = 8 << 20;  // of each stream, in one JSON answer
 constexpr size_t kMaxResults = 32 << 20;  // of all results together, likewise
@@ -173,12 +173,8 @@ Async<void> answer_once(Call& call, const std::shared_ptr<code::Run>& run, Event
 // ---- Streams ----
 
 Async<void> answer_lines(Call& call, const std::shared_ptr<code::Run>& run, Event event) {
-  auto headers = call.headers();
-  headers.emplace_back("Content-Type", "application/x-ndjson");
-  headers.emplace_back("Cache-Control", "no-cache, no-transform");
-  headers.emplace_back("X-Accel-Buffering", "no");
   auto& response = call.exchange.response;
-  GB_CO_TRYV(co_await response.begin(200, std::move(headers)));
+  GB_CO_TRYV(co_await response.begin(200, http::stream_headers(call.headers(), "application/x-ndjson")));
   while (true) {
     const std::string line = json::to_text(view(event)) + "\n";
     GB_CO_TRYV(co_await response.write(line));
@@ -216,11 +212,7 @@ Async<void> run(const Parts& parts, Call& call) {
   call.exchange.on_client_gone([weak = std::weak_ptr(cell)] {
     if (const auto gone = weak.lock()) gone->stop();
   });
-  GB_CO_TRY(auto first, co_await cell->next());
-  // Once an answer has begun, an error can only cut it off. So it begins with the first thing to say, or when clients lose patience.
-  for (const Deadline begin_at = after(kSilence); first.kind == Kind::kKeepalive && Clock::now() < begin_at;) {
-    GB_CO_TRY(first, co_await cell->next());
-  }
+  GB_CO_TRY(auto first, co_await cell->first(kPatience));
   const auto& headers = call.request().headers;
   if (http::header_lists(headers, "Accept", "text/event-stream"))
     co_return co_await answer_events(call, cell, std::move(first));
