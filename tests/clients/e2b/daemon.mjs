@@ -1,46 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tables share: the daemon's address, a key for each tier, the record of what every method did.
+// What the tables share: a key for each tier, the record of what every method did.
 //
-//   GLOVEBOX_URL        the daemon, for example http://127.0.0.1:7070
-//   GLOVEBOX_ADMIN_KEY  a key of role admin
-//   E2B_TIERS           tiers to test, for example "gvisor,container" (default: all that work)
 //   GLOVEBOX_LONG=1     older and related clients on every tier, too, not only on the lightest
 //   E2B_RESULTS         a directory for <client>-<tier>.json, from which ./write-table makes docs/compatibility.md
 
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { after, describe, test } from "node:test";
+import { native, tiers, until, url } from "../native.mjs";
 
-export const url = process.env.GLOVEBOX_URL;
-const adminKey = process.env.GLOVEBOX_ADMIN_KEY;
-if (!url || !adminKey) throw new Error("GLOVEBOX_URL and GLOVEBOX_ADMIN_KEY are not set: see README.md");
-
-export async function native(method, path, body, key = adminKey) {
-  const answer = await fetch(url + path, {
-    method,
-    headers: { Authorization: `Bearer ${key}`, "Content-Type": "application/json" },
-    body: body === undefined ? undefined : JSON.stringify(body),
-  });
-  const text = await answer.text();
-  return { status: answer.status, text, json: text ? JSON.parse(text) : undefined };
-}
-
-const known = (await native("GET", "/v1/runtimes")).json.runtimes;
-const wanted = process.env.E2B_TIERS?.split(",") ?? known.map((r) => r.runtime);
+export { native, until, url };
 const isLong = process.env.GLOVEBOX_LONG === "1";
 
 // The form of a key that every release of the clients takes.
 export const e2bForm = (key) => "e2b_" + Buffer.from(key).toString("hex");
-
-export async function until(check, what, seconds = 10) {
-  const deadline = Date.now() + seconds * 1000;
-  for (;;) {
-    const value = await check();
-    if (value) return value;
-    if (Date.now() > deadline) throw new Error(`${what} did not come true in ${seconds} s`);
-    await new Promise((done) => setTimeout(done, 20));
-  }
-}
 
 // What a method that the server does not have must do: fail in a way that says so.
 export async function refuses(work) {
@@ -56,11 +29,10 @@ export async function refuses(work) {
 // Runs a table of [area, method, "pass" | "not supported", work(context)] for each tier; for the lightest one if `oneTier`. What is
 // expected may depend on the tier: (tier) => ….  `patience`: the most that a row may take, in milliseconds.
 export function runTable({ client, version, variables, table, oneTier = false, patience = 60_000 }) {
-  const usable = wanted.filter((tier) => known.find((r) => r.runtime === tier)?.usable);
-  for (const tier of oneTier && !isLong ? usable.slice(-1) : wanted) {
-    const found = known.find((r) => r.runtime === tier);
-    if (!found?.usable) {
-      test(`${client} on ${tier}`, { skip: found?.problem ?? "not known to this server" }, () => {});
+  const usable = tiers.filter(([, skip]) => !skip);
+  for (const [tier, skip] of oneTier && !isLong ? usable.slice(-1) : tiers) {
+    if (skip) {
+      test(`${client} on ${tier}`, { skip }, () => {});
       continue;
     }
     describe(`${client} ${version} on ${tier}`, { concurrency: false }, () => {

@@ -25,8 +25,8 @@ def native(method, path, body=None, key=ADMIN):
 
 
 TIERS = native("GET", "/v1/runtimes")["runtimes"]
-if "E2B_TIERS" in os.environ:
-    TIERS = [r for r in TIERS if r["runtime"] in os.environ["E2B_TIERS"].split(",")]
+if "GLOVEBOX_TIERS" in os.environ:
+    TIERS = [r for r in TIERS if r["runtime"] in os.environ["GLOVEBOX_TIERS"].split(",")]
 
 
 def until(check, seconds=10):

@@ -1,37 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the suites share: the daemon's address, a key for each tier, clients on either transport.
+// What the suites share: a key for each tier, clients on either transport.
 //
-//   GLOVEBOX_URL        the daemon, for example http://127.0.0.1:7070
-//   GLOVEBOX_ADMIN_KEY  a key of role admin
-//   GLOVEBOX_BIN        the program, for the transport over standard input and output
-//   MCP_TIERS           tiers to test, for example "gvisor,container" (default: all that work)
+//   GLOVEBOX_BIN  the program, for the transport over standard input and output
 
 import assert from "node:assert/strict";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
+import { native, required, tiers as allTiers, url } from "../native.mjs";
 
-export const url = process.env.GLOVEBOX_URL;
-const adminKey = process.env.GLOVEBOX_ADMIN_KEY;
-const program = process.env.GLOVEBOX_BIN;
-if (!url || !adminKey || !program) throw new Error("GLOVEBOX_URL, GLOVEBOX_ADMIN_KEY or GLOVEBOX_BIN is not set: see README.md");
-
-export async function native(method, path, body, key = adminKey) {
-  const answer = await fetch(url + path, {
-    method,
-    headers: { Authorization: `Bearer ${key}`, "Content-Type": "application/json" },
-    body: body === undefined ? undefined : JSON.stringify(body),
-  });
-  const text = await answer.text();
-  return { status: answer.status, text, json: text ? JSON.parse(text) : undefined };
-}
-
-const known = (await native("GET", "/v1/runtimes")).json.runtimes;
-// [tier, why it is skipped or false]
-export const tiers = (process.env.MCP_TIERS?.split(",") ?? known.filter((r) => r.runtime !== "microvm").map((r) => r.runtime)).map((tier) => {
-  const found = known.find((r) => r.runtime === tier);
-  return [tier, found?.usable ? false : (found?.problem ?? "not known to this server")];
-});
+export { native, url };
+export const tiers = allTiers.filter(([tier]) => tier !== "microvm");
+const program = required("GLOVEBOX_BIN");
 
 let tenants = 0;
 // A key of a tenant of its own.

@@ -20,7 +20,7 @@ def native(method, path, key=ADMIN, **options):
 
 
 RUNTIMES = {r["runtime"]: r for r in native("GET", "/v1/runtimes")["runtimes"] if r["runtime"] != "microvm"}
-TIERS = os.environ.get("MCP_TIERS", ",".join(RUNTIMES)).split(",")
+TIERS = os.environ.get("GLOVEBOX_TIERS", ",".join(RUNTIMES)).split(",")
 
 
 @pytest.fixture(params=TIERS, scope="module")
