@@ -150,6 +150,8 @@ export interface ExecutionInfo {
   argv?: string[];
   command?: string;
   cwd: string;
+  /** Its exact bytes, when they are not UTF-8. */
+  cwdB64?: string;
   user: string;
   pty: boolean;
   name: string;
@@ -172,6 +174,8 @@ export interface ProcessInfo {
   user: string;
   argv: string[];
   cwd: string;
+  /** Its exact bytes, when they are not UTF-8. */
+  cwdB64?: string;
   state: string;
   startedAt: string;
   rssBytes: number;

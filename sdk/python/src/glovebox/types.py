@@ -194,6 +194,7 @@ class ExecutionInfo:
     argv: Optional[List[str]] = None
     command: Optional[str] = None
     exit_code: Optional[int] = None
+    cwd_b64: Optional[str] = None  # Its exact bytes, when they are not UTF-8.
 
 
 @dataclass(frozen=True)
@@ -207,6 +208,7 @@ class ProcessInfo:
     state: str
     started_at: str
     rss_bytes: int
+    cwd_b64: Optional[str] = None  # Its exact bytes, when they are not UTF-8.
 
 
 @dataclass(frozen=True)
