@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from client import check_error, eventually
+from client import LONG, check_error, eventually
 
 TEMPLATES = pathlib.Path(os.environ.get("GLOVEBOX_TEST_DATA_DIR", "/var/lib/glovebox")) / "templates" / "names"
 needs_interpreter = pytest.mark.skipif(not (TEMPLATES / "interpreter").exists(),
@@ -294,6 +294,25 @@ def test_one_context_runs_in_order_and_several_at_once(cells, stopwatch):
     with concurrent.futures.ThreadPoolExecutor(8) as pool, stopwatch() as watch:
         list(pool.map(lambda context: cells.ok("import time; time.sleep(1)", context=context), others))
     assert watch.seconds < 2.5
+
+
+@pytest.mark.skipif(not LONG, reason="waits longer than a keepalive's interval")
+def test_an_answer_begins_when_there_is_something_to_say(cells, api):
+    """A cell that waits for its turn longer than a keepalive's interval, and then has no context, is refused as one that has none at once."""
+    context = cells.context(language="bash")
+    as_e2b = {"X-API-Key": "e2b_" + api.key.encode().hex()}
+    there = api.http.post(f"/sandboxes/{cells.box.id.replace('-', '')}/connect", json={"timeout": 60}, headers=as_e2b).json()
+    port = {"E2b-Sandbox-Id": there["sandboxID"], "E2b-Sandbox-Port": "49999", "X-Access-Token": there["envdAccessToken"]}
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        pool.submit(cells.run, "sleep 60", context=context)
+        eventually(lambda: cells.contexts()[context]["running"], 10, "it runs")
+        waiting = pool.submit(api.http.post, cells.path, json={"code": "1", "context": context}, headers={"Accept": "application/x-ndjson"})
+        as_vendor = pool.submit(api.http.post, "/execute", json={"code": "1", "context_id": context}, headers=port)
+        time.sleep(11)
+        assert not waiting.done() and not as_vendor.done()
+        assert api.http.delete(f"{cells.path}/contexts/{context}").status_code == 204
+        check_error(waiting.result(10), 404, "not_found")
+        assert as_vendor.result(10).status_code == 404
 
 
 def test_interrupt_and_a_caller_who_goes_away(cells, api):
