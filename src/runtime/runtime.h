@@ -135,6 +135,7 @@ struct Capability {
   std::string problem;                       // why not usable, one sentence
   std::string remedy;                        // what to install or set
   std::map<std::string, std::string> facts;  // cgroup version, freezer, …, for `doctor`
+  bool only_by_name = false;  // works, but is no wall (an emulated machine): nobody gets it who did not ask for this tier
 };
 
 class Runtime {
@@ -202,6 +203,14 @@ class Runtime {
   virtual std::vector<HostObject> host_objects() = 0;
 };
 
+struct MicrovmConfig {
+  std::string engine = "auto";   // auto, qemu, firecracker
+  bool allow_emulation = false;  // where guests do not run on the processor: slow, and no wall against hostile code
+  std::string qemu_path;         // empty: qemu-system-x86_64 in PATH
+  std::string firecracker_path;  // empty: firecracker in PATH
+  std::string jailer_path;       // empty: jailer in PATH
+};
+
 // Everything the tiers share about this daemon instance.
 struct HostConfig {
   std::string data_dir;  // absolute
@@ -210,6 +219,7 @@ struct HostConfig {
   std::string agent_path;  // the static agent, extracted below data_dir, mode 0755
   std::string runsc_path;  // empty: look in PATH
   std::string cgroup_parent = "glovebox";
+  MicrovmConfig microvm;
 };
 
 // A root file system of a few empty directories and /etc/passwd: enough for probe(). Made once with
@@ -221,6 +231,7 @@ void leave_host(const HostConfig& config);
 
 std::unique_ptr<Runtime> make_container_runtime(const HostConfig& config);
 std::unique_ptr<Runtime> make_gvisor_runtime(const HostConfig& config);
+std::unique_ptr<Runtime> make_microvm_runtime(const HostConfig& config);
 
 // The daemon's own set-up, once, before any thread is started: a private mount namespace (the
 // host's mount table never shows ours, and they vanish with the last process that uses them) and

@@ -319,6 +319,7 @@ Result<runtime::Runtime*> ManagerImpl::choose_runtime(const Caller& caller, cons
   std::string problems;
   for (const RuntimeInfo& known : parts_.capabilities) {
     if (wanted && known.tier != *wanted) continue;
+    if (!wanted && known.capability.only_by_name) continue;
     if (known.capability.usable) return runtime_of(known.tier);
     problems += (problems.empty() ? "" : "; ") + std::string(tier_name(known.tier)) + ": " + known.capability.problem;
     if (!known.capability.remedy.empty()) problems += " (" + known.capability.remedy + ")";

@@ -89,6 +89,13 @@ Result<void> map_owners(const UniqueFd& mount, const UniqueFd& user_namespace) {
   return {};
 }
 
+Result<void> make_read_only(const UniqueFd& mount) {
+  mount_attr attr{};
+  attr.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+  if (::syscall(SYS_mount_setattr, mount.get(), "", AT_EMPTY_PATH, &attr, sizeof attr) < 0) return fail_errno("mount_setattr (read-only)");
+  return {};
+}
+
 Result<void> attach_mount(const UniqueFd& mount, const std::string& path) {
   if (::syscall(SYS_move_mount, mount.get(), "", AT_FDCWD, path.c_str(), MOVE_MOUNT_F_EMPTY_PATH) <
       0) {

@@ -23,6 +23,8 @@ Result<UniqueFd> new_mount(const std::string& type, const std::string& source,
 Result<UniqueFd> clone_mount(const std::string& path);
 // Maps owners through the user namespace. Only on a detached mount that has no mapping yet.
 Result<void> map_owners(const UniqueFd& mount, const UniqueFd& user_namespace);
+// Read-only, without set-id programs and devices.
+Result<void> make_read_only(const UniqueFd& mount);
 Result<void> attach_mount(const UniqueFd& mount, const std::string& path);
 // Lazily; not an error when nothing is mounted there.
 Result<void> detach_mount(const std::string& path);

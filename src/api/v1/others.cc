@@ -41,7 +41,7 @@ Async<void> list_runtimes(const Parts& parts, Call& call) {
   bj::value strongest = nullptr;
   for (const auto& known : parts.service->runtimes()) {
     items.push_back(view(known));
-    if (known.capability.usable && strongest.is_null()) strongest = runtime::tier_name(known.tier);
+    if (known.capability.usable && !known.capability.only_by_name && strongest.is_null()) strongest = runtime::tier_name(known.tier);
   }
   const auto chosen = parts.service->auto_tier(call.caller);
   if (chosen) strongest = runtime::tier_name(*chosen);

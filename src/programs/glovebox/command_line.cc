@@ -463,6 +463,9 @@ void CommandLine::add_key_commands() {
   on_run(remove, [this](const Settings& s) { return actions_.key_remove(s, parsed_.name); });
 }
 
+constexpr const char* kEmulationHelp =
+    "Where machines do not run on the processor, let the microvm tier emulate one: for tests, slow, and no wall against hostile code";
+
 void CommandLine::add_host_commands() {
   CLI::App* up = command(app_, "up", "Run the daemon");
   auto& o = parsed_.up;
@@ -474,6 +477,7 @@ void CommandLine::add_host_commands() {
   up->add_option("--default-runtime", o.default_runtime,
                  "What `auto` means: gvisor, container or microvm [the strongest that works]")
       ->check(CLI::IsMember({"microvm", "gvisor", "container"}));
+  up->add_flag("--microvm-allow-emulation", o.allow_emulation, kEmulationHelp)->envname("GLOVEBOX_MICROVM_ALLOW_EMULATION");
   up->add_flag(
       "--end-sandboxes", o.end_sandboxes,
       "End all sandboxes when the daemon stops; without it the next daemon takes them over");
@@ -483,6 +487,7 @@ void CommandLine::add_host_commands() {
   CLI::App* doctor =
       command(app_, "doctor", "Which runtimes work here, what is missing, and how to get it");
   doctor->add_option("--runsc", parsed_.runsc, "The gVisor program [runsc in PATH]");
+  doctor->add_flag("--microvm-allow-emulation", o.allow_emulation, kEmulationHelp)->envname("GLOVEBOX_MICROVM_ALLOW_EMULATION");
   CLI::Option* attack = doctor->add_flag(
       "--attack", parsed_.attacks,
       "Try to break out of a sandbox of every runtime that works, and say what stopped it");
@@ -492,7 +497,7 @@ void CommandLine::add_host_commands() {
   doctor->add_option("--template", parsed_.attack.template_name, "What to attack from [base]")
       ->needs(attack);
   on_run(doctor, [this](const Settings& s) {
-    return parsed_.attacks ? actions_.attack(s, parsed_.attack) : actions_.doctor(s, parsed_.runsc);
+    return parsed_.attacks ? actions_.attack(s, parsed_.attack) : actions_.doctor(s, parsed_.runsc, parsed_.up.allow_emulation);
   });
   on_run(command(app_, "mcp",
                  "Serve the Model Context Protocol on standard input and output, for clients that "

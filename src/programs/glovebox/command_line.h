@@ -16,6 +16,7 @@ struct UpOptions {
   std::string log_level = "info";
   std::string config_file;
   std::string default_runtime;
+  bool allow_emulation = false;
   bool json_logs = false;
   bool end_sandboxes = false;
 };
@@ -51,7 +52,7 @@ struct Actions {
   std::function<int(const Settings&, const KeyOptions&)> key_create;
   std::function<int(const Settings&)> key_list;
   std::function<int(const Settings&, const std::string&)> key_remove;
-  std::function<int(const Settings&, const std::string& runsc)> doctor;
+  std::function<int(const Settings&, const std::string& runsc, bool allow_emulation)> doctor;
   std::function<int(const Settings&)> version;
   std::function<int(const Settings&, const AttackOptions&)> attack;
   std::function<int(const Settings&)> mcp;

@@ -62,7 +62,7 @@ int command_key_list(const Settings& settings);
 int command_key_remove(const Settings& settings, const std::string& id);
 
 int command_attack(const Settings& settings, const AttackOptions& options);
-int command_doctor(const Settings& settings, const std::string& runsc);
+int command_doctor(const Settings& settings, const std::string& runsc, bool allow_emulation);
 int command_mcp(const Settings& settings);
 int command_version(const Settings& settings);
 

@@ -200,6 +200,12 @@ void add_mcp(std::map<std::string, Setter>* keys, api::mcp::Settings* m) {
   (*keys)["mcp.template"] = text(&m->template_name, is_name, "the name of a template");
 }
 
+void add_microvm(std::map<std::string, Setter>* keys, runtime::MicrovmConfig* m) {
+  const auto is_path = [](const std::string& path) { return path.starts_with('/'); };
+  (*keys)["microvm.allow_emulation"] = boolean(&m->allow_emulation);
+  (*keys)["microvm.qemu"] = text(&m->qemu_path, is_path, "the absolute path of qemu-system-x86_64");
+}
+
 // An option that would have no effect is a mistake.
 Result<void> check(const std::string& path, const api::preview::Settings& p) {
   const auto wrong = [&](const std::string& what) { return fail(Code::kInvalidArgument, path + ": " + what, {{"field", "preview"}}); };
@@ -335,7 +341,7 @@ Result<void> apply(const std::string& path, const std::string& prefix, const tom
 }  // namespace
 
 Result<void> read_config_file(const std::string& path, sandbox::Config* config, api::preview::Settings* preview,
-                              network::Config* network, api::mcp::Settings* mcp) {
+                              network::Config* network, api::mcp::Settings* mcp, runtime::MicrovmConfig* microvm) {
   const toml::parse_result parsed = toml::parse_file(path);
   if (!parsed) {
     return fail(Code::kInvalidArgument, place(path, parsed.error().source()) + ": " + std::string(parsed.error().description()));
@@ -343,6 +349,7 @@ Result<void> read_config_file(const std::string& path, sandbox::Config* config, 
   auto keys = known_keys(config);
   add_preview(&keys, preview);
   add_mcp(&keys, mcp);
+  add_microvm(&keys, microvm);
   boost::json::object limits;
   add_network(&keys, config, network, &limits);
   GB_TRYV(apply(path, "", parsed.table(), keys));

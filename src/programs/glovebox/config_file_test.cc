@@ -29,7 +29,8 @@ class ConfigFile : public testing::Test {
     network_ = {};
     api::preview::Settings preview;
     mcp_ = {};
-    return read_config_file(path_.string(), &config_, &preview, &network_, &mcp_);
+    microvm_ = {};
+    return read_config_file(path_.string(), &config_, &preview, &network_, &mcp_, &microvm_);
   }
   // What is said about a file, without its path.
   std::string refusal(const std::string& text) {
@@ -44,6 +45,7 @@ class ConfigFile : public testing::Test {
   sandbox::Config config_;
   network::Config network_;
   api::mcp::Settings mcp_;
+  runtime::MicrovmConfig microvm_;
 };
 
 TEST_F(ConfigFile, WithoutWordsAboutTheNetworkTheDefaultsHold) {

@@ -66,7 +66,7 @@ Result<void> make_directories(const std::string& data_dir) {
 }
 
 Result<sandbox::Config> read_config(const DaemonOptions& options, const std::string& data_dir, api::preview::Settings* preview,
-                                    network::Config* network, api::mcp::Settings* mcp) {
+                                    network::Config* network, api::mcp::Settings* mcp, runtime::MicrovmConfig* microvm) {
   sandbox::Config config;
   config.data_dir = data_dir;
   // More CPUs than the host has cannot be given.
@@ -74,7 +74,8 @@ Result<sandbox::Config> read_config(const DaemonOptions& options, const std::str
   config.default_limits.cpus = std::min(config.default_limits.cpus, config.max_limits.cpus);
   const std::string standard = data_dir + "/config.toml";
   const std::string path = !options.config_file.empty() ? options.config_file : std::filesystem::exists(standard) ? standard : "";
-  if (!path.empty()) GB_TRYV(read_config_file(path, &config, preview, network, mcp));
+  if (!path.empty()) GB_TRYV(read_config_file(path, &config, preview, network, mcp, microvm));
+  if (options.allow_emulation) microvm->allow_emulation = true;
   if (!options.default_runtime.empty() && options.default_runtime != "auto") {
     config.default_runtime = runtime::tier_from_name(options.default_runtime);
     if (!config.default_runtime) return fail(Code::kInvalidArgument, "--default-runtime: no tier is named " + options.default_runtime);
@@ -140,6 +141,7 @@ class Daemon {
   api::preview::Settings preview_settings_;
   network::Config network_config_;
   api::mcp::Settings mcp_settings_;
+  runtime::MicrovmConfig microvm_config_;
   UniqueFd lock_, signals_;
   std::unique_ptr<store::Store> store_;
   std::unique_ptr<tenant::Keys> keys_;
@@ -165,7 +167,7 @@ Result<void> Daemon::start() {
   const std::string data_dir = std::filesystem::absolute(options_.data_dir, ec).lexically_normal().string();
   GB_TRYV(make_directories(data_dir));
   GB_TRY(lock_, lock_data_dir(data_dir));
-  GB_TRY(config_, read_config(options_, data_dir, &preview_settings_, &network_config_, &mcp_settings_));
+  GB_TRY(config_, read_config(options_, data_dir, &preview_settings_, &network_config_, &mcp_settings_, &microvm_config_));
   sigset_t wanted;
   ::sigemptyset(&wanted);
   for (const int signal : {SIGTERM, SIGINT}) ::sigaddset(&wanted, signal);
@@ -187,7 +189,7 @@ Result<void> Daemon::start_store() {
 }
 
 Result<void> Daemon::start_manager() {
-  GB_TRY(host_, prepare_host(config_.data_dir, options_.runsc));
+  GB_TRY(host_, prepare_host(config_.data_dir, options_.runsc, microvm_config_));
   pool_ = std::make_unique<BlockingPool>(kBlockingThreads);
   network_config_.directory = config_.data_dir + "/network";
   network_config_.program = "/proc/self/exe";
@@ -283,7 +285,7 @@ Awaitable<void> Daemon::probe_again() {
     co_await sleep_for(kProbeAgain);
     const auto& known = manager_->runtimes();
     const bool all_work = std::all_of(known.begin(), known.end(), [](const auto& r) {
-      return r.capability.usable || r.tier == runtime::Tier::kMicrovm;
+      return r.capability.usable;
     });
     if (all_work) continue;
     auto found = co_await run_blocking(*pool_, [this] { return probe_runtimes(host_, manager_->engines()); });

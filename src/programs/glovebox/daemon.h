@@ -11,6 +11,7 @@ struct DaemonOptions {
   std::string data_dir = "/var/lib/glovebox";
   std::string listen = "127.0.0.1:7070";  // port 0: the kernel chooses; <data_dir>/daemon.json tells
   std::string runsc;                      // path of gVisor's engine; empty: look in PATH
+  bool allow_emulation = false;           // of the microvm tier's processor, see runtime::MicrovmConfig
   std::string default_runtime;            // what "auto" means: a tier's name; empty: the strongest usable one
   std::string config_file;                // empty: <data_dir>/config.toml when it exists
   std::string log_level = "info";         // debug, info, warn, error

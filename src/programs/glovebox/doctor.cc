@@ -90,7 +90,7 @@ Result<bj::value> probe_network(const std::string& directory) {
 }
 
 // The same probes that the daemon makes.
-Result<bj::value> probe_here(const std::string& data_dir, const std::string& runsc) {
+Result<bj::value> probe_here(const std::string& data_dir, const std::string& runsc, bool allow_emulation) {
   if (::geteuid() != 0) {
     return fail(
         Code::kForbidden,
@@ -104,15 +104,17 @@ Result<bj::value> probe_here(const std::string& data_dir, const std::string& run
   host.instance = hex(random_bytes(4));
   host.agent_path = std::move(agent);
   host.runsc_path = runsc;
+  host.microvm.allow_emulation = allow_emulation;
+  (void)::symlink((data_dir + "/kernels").c_str(), (host.data_dir + "/kernels").c_str());  // what is built there is what a daemon boots
   GB_TRY(const auto rootfs, runtime::make_probe_rootfs(host));
   bj::array found;
   bj::value strongest;
-  for (const auto& make : {runtime::make_gvisor_runtime, runtime::make_container_runtime}) {
+  for (const auto& make : {runtime::make_microvm_runtime, runtime::make_gvisor_runtime, runtime::make_container_runtime}) {
     const auto tier = make(host);
     const auto capability = tier->probe(rootfs);
     tier->forget(rootfs);
     found.push_back(describe(tier->tier(), capability));
-    if (capability.usable && strongest.is_null())
+    if (capability.usable && !capability.only_by_name && strongest.is_null())
       strongest = bj::string(runtime::tier_name(tier->tier()));
   }
   GB_TRY(auto network, probe_network(directory.path() + "/network"));
@@ -178,7 +180,7 @@ Awaitable<void> add_network(const ApiClient& api, bj::value& findings) {
 
 }  // namespace
 
-int command_doctor(const Settings& settings, const std::string& runsc) {
+int command_doctor(const Settings& settings, const std::string& runsc, bool allow_emulation) {
   const auto conclude_findings = [&](const bj::value& findings, const std::string& who) {
     settings.json ? print_json(findings) : print(render(findings, who));
     return static_cast<int>(text(findings, "auto").empty() ? kFailedCheck : kOk);
@@ -197,7 +199,7 @@ int command_doctor(const Settings& settings, const std::string& runsc) {
     if (unanswered->code != Code::kUnavailable || !settings.url.empty())
       return conclude(settings, fail(*unanswered));
   }
-  const auto findings = probe_here(settings.data_dir, runsc);
+  const auto findings = probe_here(settings.data_dir, runsc, allow_emulation);
   if (!findings) return conclude(settings, fail(findings.error()));
   return conclude_findings(*findings, "starting a sandbox in each, just now");
 }

@@ -49,18 +49,20 @@ Result<std::string> extract_agent(const std::string& data_dir) {
 
 }  // namespace
 
-Result<runtime::HostConfig> prepare_host(const std::string& data_dir, const std::string& runsc) {
+Result<runtime::HostConfig> prepare_host(const std::string& data_dir, const std::string& runsc, const runtime::MicrovmConfig& microvm) {
   if (::sodium_init() < 0) return fail(Code::kInternal, "libsodium does not initialise");
   runtime::HostConfig host;
   host.data_dir = data_dir;
   host.instance = short_hash(data_dir, 8);
   host.runsc_path = runsc;
+  host.microvm = microvm;
   GB_TRY(host.agent_path, extract_agent(data_dir));
   return host;
 }
 
 std::vector<std::unique_ptr<runtime::Runtime>> make_runtimes(const runtime::HostConfig& host) {
   std::vector<std::unique_ptr<runtime::Runtime>> out;
+  out.push_back(runtime::make_microvm_runtime(host));
   out.push_back(runtime::make_gvisor_runtime(host));
   out.push_back(runtime::make_container_runtime(host));
   return out;
@@ -69,9 +71,6 @@ std::vector<std::unique_ptr<runtime::Runtime>> make_runtimes(const runtime::Host
 Result<std::vector<sandbox::SandboxService::RuntimeInfo>> probe_runtimes(
     const runtime::HostConfig& host, const std::vector<std::unique_ptr<runtime::Runtime>>& runtimes) {
   std::vector<sandbox::SandboxService::RuntimeInfo> out;
-  runtime::Capability microvm;
-  microvm.problem = "this version has no microVM engine";
-  out.push_back({runtime::Tier::kMicrovm, microvm});
   GB_TRY(const auto rootfs, runtime::make_probe_rootfs(host));
   std::vector<std::future<runtime::Capability>> probes;
   for (const auto& runtime : runtimes) {

@@ -19,6 +19,7 @@ int up(const glovebox::cli::Settings& settings, const glovebox::cli::UpOptions& 
   daemon.data_dir = settings.data_dir;
   daemon.listen = options.listen;
   daemon.runsc = options.runsc;
+  daemon.allow_emulation = options.allow_emulation;
   daemon.default_runtime = options.default_runtime;
   daemon.end_sandboxes = options.end_sandboxes;
   daemon.json_logs = options.json_logs;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -59,7 +58,6 @@ struct MachineSpec {
   // ends again (LinuxRuntime::adopt looks in `process`).
   int to_agent = -1;
   int from_agent = -1;
-  std::string snapshot;  // the directory of a snapshot to start from; empty: boot
 };
 
 struct Machine {
@@ -83,20 +81,9 @@ class Engine {
   virtual uint64_t overhead_bytes() const = 0;
   virtual uint64_t overhead_threads(unsigned vcpus) const = 0;
 
-  // Boots, or restores from spec.snapshot, and returns when the monitor runs: the agent runs or is
+  // Boots, and returns when the monitor runs: the agent runs or is
   // about to. On error nothing of it is left but files in spec.directory.
   virtual Result<Machine> start(const MachineSpec& spec, Deadline deadline) = 0;
-
-  // The facts that must be the same wherever a snapshot is restored: version, machine, processor.
-  virtual Result<std::map<std::string, std::string>> needs() const = 0;
-  // Writes device state and memory into `directory`. The machine runs when this is called and its
-  // agent holds still. kGoesOn: it runs again afterwards, also after an error unless that is
-  // kSandboxEnded. `while_stopped` is called once at the moment that is kept: the runtime copies
-  // the disks there.
-  virtual Result<void> snapshot(const Record& record, const std::string& directory,
-                                Runtime::Afterwards afterwards,
-                                const std::function<Result<void>()>& while_stopped,
-                                Deadline deadline) = 0;
 
   // Whether the monitor still answers; kTimeout when it hangs. Not while its cgroup is frozen.
   virtual Result<void> ping(const Record& record, Deadline deadline) = 0;

@@ -14,6 +14,7 @@
 #include "channel/frame.h"
 #include "sys/command.h"
 #include "runtime/internal/linux_runtime.h"
+#include "runtime/microvm/kvm_probe.h"
 #include "sys/cgroup.h"
 #include "sys/files.h"
 #include "sys/loop.h"
@@ -24,7 +25,28 @@ namespace glovebox::runtime::testing {
 namespace {
 
 std::unique_ptr<Runtime> make(Tier tier, const HostConfig& config) {
+  if (tier == Tier::kMicrovm) return make_microvm_runtime(config);
   return tier == Tier::kContainer ? make_container_runtime(config) : make_gvisor_runtime(config);
+}
+
+// Where a built guest kernel is: a data directory's "kernels".
+std::string kernels() {
+  const char* directory = ::getenv("GLOVEBOX_TEST_DATA_DIR");
+  return std::string(directory != nullptr ? directory : "/var/lib/glovebox") + "/kernels";
+}
+
+bool emulation_allowed() {
+  const char* allowed = ::getenv("GLOVEBOX_MICROVM_ALLOW_EMULATION");
+  return allowed != nullptr && std::string(allowed) == "1";
+}
+
+// What the tier's own probe would say first.
+std::string why_no_microvm() {
+  if (sys::find_program("qemu-system-x86_64").empty()) return "needs qemu-system-x86_64";
+  if (!sys::exists(kernels() + "/current")) return "needs a guest kernel (glovebox kernel build) in " + kernels();
+  const auto kvm = microvm::probe_kvm("/run");
+  if (!kvm.works && !emulation_allowed()) return kvm.problem + "; GLOVEBOX_MICROVM_ALLOW_EMULATION=1 tests with an emulated processor";
+  return "";
 }
 
 std::string make_directory() {
@@ -43,6 +65,8 @@ Host::Host(Tier tier, const std::string& agent_path) {
   GB_ASSERT(
       sys::copy_sparse(agent_path.empty() ? GLOVEBOX_TEST_AGENT : agent_path, config_.agent_path));
   GB_ASSERT(::chmod(config_.agent_path.c_str(), 0755) == 0);
+  config_.microvm.allow_emulation = emulation_allowed();
+  if (tier == Tier::kMicrovm) GB_ASSERT(::symlink(kernels().c_str(), (config_.data_dir + "/kernels").c_str()) == 0);
   rootfs_ = make_probe_rootfs(config_).value();
   runtime_ = make(tier, config_);
   GB_ASSERT(runtime_->prepare(rootfs_));
@@ -85,6 +109,7 @@ std::string why_not(Tier tier) {
   if (sys::find_program("mkfs.erofs").empty() || sys::find_program("mkfs.ext4").empty())
     return "needs mkfs.erofs and mkfs.ext4";
   if (tier == Tier::kGvisor && sys::find_program("runsc").empty()) return "needs runsc";
+  if (tier == Tier::kMicrovm && !why_no_microvm().empty()) return why_no_microvm();
   if (auto tree = sys::CgroupTree::detect("glovebox"); !tree) return tree.error().message;
   return "";
 }

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "runtime/internal/linux_runtime.h"
+#include "runtime/internal/volumes.h"
+#include "runtime/microvm/engine.h"
+#include "runtime/microvm/kernel.h"
+#include "runtime/microvm/kvm_probe.h"
+#include "runtime/microvm/qemu.h"
+#include "sys/ext4.h"
+#include "sys/files.h"
+#include "sys/netns.h"
+#include "sys/tap.h"
+
+namespace glovebox::runtime {
+namespace {
+
+using namespace std::chrono_literals;
+namespace mv = microvm;
+
+constexpr uint32_t kFirstId =
+    0x10000000;  // as the container tier's: one range of user ids for each sandbox
+constexpr uint32_t kIdsPerSandbox = 65536;
+constexpr uint64_t kMegabyte = 1 << 20;
+constexpr uint64_t kLeastMemory = 96 * kMegabyte;  // a kernel, an initramfs and the agent
+constexpr const char* kWire = "eth0";              // the link's interface, and the guest's
+constexpr const char* kTap = "tap0";
+
+// Words of a kernel command line have no blanks; bytes that mean something there are written %XX.
+std::string encoded(std::string_view text) {
+  static constexpr char kDigits[] = "0123456789ABCDEF";
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '-' || c == '.' || c == '_' || c == '/';
+    if (plain) {
+      out += c;
+    } else {
+      out += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+  }
+  return out;
+}
+
+std::string dotted(uint32_t address) {
+  return std::to_string(address >> 24) + "." + std::to_string(address >> 16 & 255) + "." +
+         std::to_string(address >> 8 & 255) + "." + std::to_string(address & 255);
+}
+
+class MicrovmRuntime final : public LinuxRuntime {
+ public:
+  explicit MicrovmRuntime(const HostConfig& config) : LinuxRuntime(config) {}
+  Tier tier() const override { return Tier::kMicrovm; }
+  Capability probe(const Rootfs& probe) override;
+  Record plan(const StartSpec& spec) override;
+  Death death(const Record& record) override;
+
+ protected:
+  sys::CgroupLimits cgroup_limits(const Limits& limits) const override;
+  Result<void> launch(Launch& launch) override;
+  void disk_usage(const Record& record, Usage* usage) const override;
+  Result<void> remove_engine_state(const Record& record) const override;
+  std::vector<std::string> sweep_engine_state(const std::vector<std::string>& known) const override;
+  std::vector<HostObject> engine_objects() const override;
+  std::string engine_log(const Record& record) const override;
+  Result<std::string> engine_version() const override;
+  std::string remedy() const override;
+
+ private:
+  Result<mv::Engine*> engine() const;
+  Result<std::string> identity(mv::Engine& engine) const;
+  Result<void> add_drives(Launch& launch, mv::MachineSpec* machine) const;
+  Result<std::string> add_network(const StartSpec& spec, mv::MachineSpec* machine) const;
+
+  mutable std::mutex mutex_;
+  mutable std::unique_ptr<mv::Engine> engine_;
+};
+
+unsigned vcpus(const Limits& limits) {
+  return static_cast<unsigned>(std::max(1.0, std::ceil(limits.cpus)));
+}
+
+// ---- Engine ----
+
+// Which one is a finding about this host, which may change while the daemon runs; once one works,
+// it stays.
+Result<mv::Engine*> MicrovmRuntime::engine() const {
+  const std::lock_guard lock(mutex_);
+  if (engine_) return engine_.get();
+  GB_TRYV(storage().make_layout());
+  const auto kvm = mv::probe_kvm(storage().run_directory());
+  if (!kvm.works && !config().microvm.allow_emulation)
+    return fail(Code::kRuntimeUnavailable, kvm.problem);
+  mv::QemuConfig qemu{config().microvm.qemu_path,
+                      kvm.works ? mv::Accel::kKvm : mv::Accel::kEmulated, storage().stage()};
+  auto made = mv::make_qemu(qemu);
+  GB_TRYV(made->version());
+  engine_ = std::move(made);
+  return engine_.get();
+}
+
+Result<std::string> MicrovmRuntime::engine_version() const {
+  GB_TRY(auto* engine, this->engine());
+  return engine->version();
+}
+
+std::string MicrovmRuntime::remedy() const {
+  return "Needs a processor with virtualisation and /dev/kvm (bare metal, or a host with nested "
+         "virtualisation), QEMU (Debian package "
+         "qemu-system-x86) and a guest kernel below the data directory (docs/microvm.md). For "
+         "tests only, where guests cannot run on the processor: "
+         "microvm.allow_emulation, which is slow and no wall against hostile code.";
+}
+
+// What a probe's success depends on.
+Result<std::string> MicrovmRuntime::identity(mv::Engine& engine) const {
+  GB_TRY(const auto kernel, mv::guest_kernel(config().data_dir, config().agent_path));
+  GB_TRY(const auto version, engine.version());
+  return sys::boot_id() + "\n" + version + "\n" + std::string(mv::accel_name(engine.accel())) +
+         "\n" + kernel.digest + "\n" + kernel.initramfs + "\n";
+}
+
+// A boot takes seconds when it is emulated, so one that worked is remembered until something of it
+// changes.
+Capability MicrovmRuntime::probe(const Rootfs& probe) {
+  const auto found = engine();
+  if (!found) {
+    Capability capability;
+    capability.problem = found.error().message;
+    capability.remedy = remedy();
+    return capability;
+  }
+  mv::Engine& engine = **found;
+  const std::string path = storage().run_directory() + "/microvm-probe";
+  const auto wanted = identity(engine);
+  const auto known = sys::read_file(path);
+  Capability capability;
+  if (wanted && known && known->starts_with(*wanted)) {
+    capability.usable = true;
+    capability.engine = engine.version().value_or("");
+    capability.facts["first_answer_ms"] = known->substr(wanted->size());
+    capability.facts["remembered"] = "since this host booted";
+  } else {
+    capability = LinuxRuntime::probe(probe);
+    if (capability.usable && wanted)
+      (void)sys::put_file(path, *wanted + capability.facts["first_answer_ms"], 0600);
+  }
+  capability.facts["engine"] = engine.name();
+  capability.facts["accel"] = mv::accel_name(engine.accel());
+  if (const auto kernel = mv::guest_kernel(config().data_dir, config().agent_path))
+    capability.facts["kernel"] = kernel->release;
+  capability.only_by_name = engine.accel() == mv::Accel::kEmulated;
+  return capability;
+}
+
+// ---- Start ----
+
+Record MicrovmRuntime::plan(const StartSpec& spec) {
+  Record record = LinuxRuntime::plan(spec);
+  if (!storage().make_layout()) return record;  // start() reports it
+  if (auto slot = storage().claim_slot(spec.id)) record.fields["slot"] = std::to_string(*slot);
+  return record;
+}
+
+// The guest enforces its own limit of processes; this one is of the monitor's threads. Its memory
+// is the guest's and the monitor's own.
+sys::CgroupLimits MicrovmRuntime::cgroup_limits(const Limits& limits) const {
+  const auto engine = this->engine();
+  const uint64_t memory = engine ? (*engine)->overhead_bytes() : 0,
+                 threads = engine ? (*engine)->overhead_threads(vcpus(limits)) : 16;
+  return {limits.cpus, limits.memory_bytes + memory, threads, true};
+}
+
+Result<void> MicrovmRuntime::add_drives(Launch& launch, mv::MachineSpec* machine) const {
+  const StartSpec& spec = launch.spec;
+  const std::string image = disk_image(spec.directory);
+  if (!spec.snapshot.empty())
+    return fail(Code::kUnsupported, "microvm sandboxes are not started from snapshots");
+  GB_TRYV(storage().make_disk(image, spec.limits.disk_bytes, spec.limits.inodes));
+  machine->drives = {{spec.rootfs.image_path, true}, {image, false}};
+  launch.timer.done("disk copy");
+  if (spec.volumes.size() > kMaxVolumes) return fail(Code::kInvalidArgument, "too many volumes");
+  for (size_t i = 0; i < spec.volumes.size(); ++i) {
+    const VolumeDisk& volume = spec.volumes[i];
+    if (volume.read_only) GB_TRYV(sys::recover_ext4(volume.image_path));
+    machine->drives.push_back({volume.image_path, volume.read_only});
+    machine->command_line += std::string(" gb.vol=vd") + static_cast<char>('c' + i) + ":" +
+                             encoded(volume.path) + (volume.read_only ? ":ro" : ":rw");
+  }
+  return {};
+}
+
+// The guest takes the place of the link's interface: its addresses, hardware and other.
+Result<std::string> MicrovmRuntime::add_network(const StartSpec& spec,
+                                                mv::MachineSpec* machine) const {
+  if (spec.netns_fd < 0) return std::string();
+  sys::InterfaceAddress wire;
+  GB_TRYV(sys::in_netns(spec.netns_fd, [&]() -> Result<void> {
+    GB_TRY(wire, sys::interface_address(kWire));
+    GB_TRYV(sys::add_tap(kTap, machine->uid));
+    return sys::join(kWire, kTap, wire.address);
+  }));
+  machine->network = mv::NetworkCard{spec.netns_fd, kTap, wire.mac};
+  return " gb.net=" + encoded(dotted(wire.address) + "/" + std::to_string(wire.prefix)) + "," +
+         dotted(wire.gateway) + "," + encoded(wire.mac);
+}
+
+Result<void> MicrovmRuntime::launch(Launch& launch) {
+  const StartSpec& spec = launch.spec;
+  GB_TRY(auto* engine, this->engine());
+  if (spec.limits.memory_bytes < kLeastMemory)
+    return fail(
+        Code::kInvalidArgument,
+        "a microvm needs at least " + std::to_string(kLeastMemory / kMegabyte) + " MiB of memory");
+  const auto slot = launch.record.fields.find("slot");
+  if (slot == launch.record.fields.end()) return fail(Code::kCapacity, "no id range is free");
+  GB_TRY(const auto kernel, mv::guest_kernel(config().data_dir, config().agent_path));
+  mv::MachineSpec machine;
+  machine.id = spec.id;
+  machine.directory = spec.directory;
+  machine.kernel = kernel.vmlinux;
+  machine.initramfs = kernel.initramfs;
+  machine.vcpus = vcpus(spec.limits);
+  machine.memory_bytes = spec.limits.memory_bytes / kMegabyte * kMegabyte;
+  machine.uid =
+      kFirstId + static_cast<uint32_t>(parse_int(slot->second).value_or(0)) * kIdsPerSandbox;
+  machine.cgroup_fds = launch.cgroup_fds;
+  machine.to_agent = launch.to_agent.inner.get();
+  machine.from_agent = launch.from_agent.inner.get();
+  machine.command_line = "gb.channel=" + std::string(engine->channel()) + " gb.hostname=" +
+                         encoded(spec.hostname.empty() ? spec.id : spec.hostname) +
+                         " gb.pids=" + std::to_string(spec.limits.processes) + " gb.swap=0";
+  GB_TRYV(add_drives(launch, &machine));
+  GB_TRY(const auto network, add_network(spec, &machine));
+  machine.command_line += network;
+  launch.record.fields["engine"] = engine->name();
+  launch.record.fields["accel"] = mv::accel_name(engine->accel());
+  launch.record.fields["kernel"] = kernel.digest;
+  launch.timer.done("prepare");
+  GB_TRY(auto started, engine->start(machine, launch.deadline));
+  launch.timer.done("monitor");
+  remember_process(&launch.record, started.process);
+  for (auto& [key, value] : started.fields) launch.record.fields[key] = std::move(value);
+  return {};
+}
+
+// ---- Life and end ----
+
+// What the guest has written, as the host sees it; files that were removed inside count until the
+// guest gives their blocks back.
+void MicrovmRuntime::disk_usage(const Record& record, Usage* usage) const {
+  struct stat image{};
+  if (::stat(disk_image(record.directory).c_str(), &image) == 0)
+    usage->disk_bytes = static_cast<uint64_t>(image.st_blocks) * 512;
+  usage->processes = 0;
+}
+
+// The machine ends by itself when its kernel stops: the monitor then exits with 0, and the console
+// says why.
+Death MicrovmRuntime::death(const Record& record) {
+  Death death = LinuxRuntime::death(record);
+  const bool by_itself = death.wait_status && WIFEXITED(*death.wait_status);
+  if (!by_itself && death.wait_status) return death;
+  if (death.message.find("Out of memory and no killable processes") != std::string::npos ||
+      death.message.find("System is deadlocked on memory") != std::string::npos) {
+    death.reason = EndReason::kOom;
+  } else if (death.message.find("Kernel panic") != std::string::npos) {
+    death.reason = EndReason::kCrashed;
+  } else if (by_itself && WEXITSTATUS(*death.wait_status) != 0) {
+    death.reason = EndReason::kCrashed;
+  }
+  return death;
+}
+
+std::string MicrovmRuntime::engine_log(const Record& record) const {
+  const auto engine = this->engine();
+  return engine ? (*engine)->log(record) : "";
+}
+
+Result<void> MicrovmRuntime::remove_engine_state(const Record& record) const {
+  const auto engine = this->engine();
+  return engine ? (*engine)->remove_state(record) : Result<void>{};
+}
+
+std::vector<std::string> MicrovmRuntime::sweep_engine_state(
+    const std::vector<std::string>& known) const {
+  std::vector<std::string> swept;
+  const auto engine = this->engine();
+  if (!engine) return swept;
+  for (const auto& object : (*engine)->objects()) {
+    if (std::find(known.begin(), known.end(), object.owner) != known.end()) continue;
+    if ((*engine)->remove_state(
+            Record{object.owner, tier(), config().data_dir + "/sandboxes/" + object.owner, {}}))
+      swept.push_back(object.what);
+  }
+  return swept;
+}
+
+std::vector<HostObject> MicrovmRuntime::engine_objects() const {
+  const auto engine = this->engine();
+  return engine ? (*engine)->objects() : std::vector<HostObject>{};
+}
+
+}  // namespace
+
+std::unique_ptr<Runtime> make_microvm_runtime(const HostConfig& config) {
+  return std::make_unique<MicrovmRuntime>(config);
+}
+
+}  // namespace glovebox::runtime
