@@ -285,7 +285,7 @@ Awaitable<void> Daemon::probe_again() {
     co_await sleep_for(kProbeAgain);
     const auto& known = manager_->runtimes();
     const bool all_work = std::all_of(known.begin(), known.end(), [](const auto& r) {
-      return r.capability.usable;
+      return r.capability.usable || r.tier == runtime::Tier::kMicrovm;  // what it lacks is the host's processor or is built by hand
     });
     if (all_work) continue;
     auto found = co_await run_blocking(*pool_, [this] { return probe_runtimes(host_, manager_->engines()); });

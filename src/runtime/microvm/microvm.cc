@@ -96,15 +96,15 @@ unsigned vcpus(const Limits& limits) {
 Result<mv::Engine*> MicrovmRuntime::engine() const {
   const std::lock_guard lock(mutex_);
   if (engine_) return engine_.get();
+  // What costs nothing to find out comes first.
+  mv::QemuConfig qemu{config().microvm.qemu_path, mv::Accel::kKvm, storage().stage()};
+  GB_TRYV(mv::make_qemu(qemu)->version());
+  GB_TRYV(mv::guest_kernel(config().data_dir, config().agent_path));
   GB_TRYV(storage().make_layout());
   const auto kvm = mv::probe_kvm(storage().run_directory());
-  if (!kvm.works && !config().microvm.allow_emulation)
-    return fail(Code::kRuntimeUnavailable, kvm.problem);
-  mv::QemuConfig qemu{config().microvm.qemu_path,
-                      kvm.works ? mv::Accel::kKvm : mv::Accel::kEmulated, storage().stage()};
-  auto made = mv::make_qemu(qemu);
-  GB_TRYV(made->version());
-  engine_ = std::move(made);
+  if (!kvm.works && !config().microvm.allow_emulation) return fail(Code::kRuntimeUnavailable, kvm.problem);
+  if (!kvm.works) qemu.accel = mv::Accel::kEmulated;
+  engine_ = mv::make_qemu(qemu);
   return engine_.get();
 }
 
