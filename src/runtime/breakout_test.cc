@@ -51,7 +51,7 @@ class BreakoutTest : public ::testing::TestWithParam<Tier> {
   Started box_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Tiers, BreakoutTest, ::testing::Values(Tier::kContainer, Tier::kGvisor, Tier::kMicrovm),
+INSTANTIATE_TEST_SUITE_P(Tiers, BreakoutTest, ::testing::Values(Tier::kContainer, Tier::kGvisor),
                          [](const auto& tier) { return std::string(tier_name(tier.param)); });
 
 TEST_P(BreakoutTest, PowerfulSystemCallsAreRefused) {

@@ -88,7 +88,7 @@ class RuntimeTest : public ::testing::TestWithParam<Tier> {
   std::unique_ptr<Host> host_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Tiers, RuntimeTest, ::testing::Values(Tier::kContainer, Tier::kGvisor, Tier::kMicrovm),
+INSTANTIATE_TEST_SUITE_P(Tiers, RuntimeTest, ::testing::Values(Tier::kContainer, Tier::kGvisor),
                          [](const auto& tier) { return std::string(tier_name(tier.param)); });
 
 TEST_P(RuntimeTest, StartsAnswersAndLeavesNothingBehind) {

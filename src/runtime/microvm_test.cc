@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "base/text.h"
+#include "runtime/runtime.h"
+#include "runtime/testing/harness.h"
+#include "sys/files.h"
+
+namespace glovebox::runtime {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AnyOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class MicrovmTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string problem = testing::why_not(Tier::kMicrovm);
+    if (!problem.empty()) GTEST_SKIP() << "microvm: " << problem;
+    host_ = std::make_unique<testing::Host>(Tier::kMicrovm);
+  }
+  Started start(const std::string& id) {
+    const auto spec = host_->spec(id);
+    auto started = host_->runtime().start(spec, host_->runtime().plan(spec), after(60s));
+    EXPECT_TRUE(started) << (started ? "" : started.error().message);
+    return started ? std::move(*started) : Started{};
+  }
+  static std::string of(const Started& box, const std::string& name) {
+    return "/proc/" + box.record.fields.at("pid") + "/" + name;
+  }
+
+  std::unique_ptr<testing::Host> host_;
+};
+
+TEST_F(MicrovmTest, StartsAnswersAndLeavesNothingBehind) {
+  const auto before = testing::count_objects(host_->config());
+  {
+    const auto box = start("box");
+    ASSERT_FALSE(box.record.fields.empty());
+    EXPECT_TRUE(testing::shake_hands(box.channel, 60s));
+    EXPECT_TRUE(host_->runtime().destroy(box.record));
+  }
+  EXPECT_EQ(testing::count_objects(host_->config()), before);
+}
+
+TEST_F(MicrovmTest, AnotherDaemonTakesTheMachineOver) {
+  auto box = start("box");
+  ASSERT_TRUE(testing::shake_hands(box.channel, 60s));
+  const std::string kept = testing::to_text(box.record);
+  box.channel = {};
+  const testing::Host again(Tier::kMicrovm, *host_);
+  auto& runtime = const_cast<testing::Host&>(again).runtime();
+  const Record record = testing::record_from_text(kept);
+  const auto channel = runtime.adopt(record);
+  ASSERT_TRUE(channel) << channel.error().message;
+  EXPECT_TRUE(testing::shake_hands(*channel, 60s));
+  EXPECT_TRUE(runtime.destroy(record));
+}
+
+TEST_F(MicrovmTest, TheMonitorHasNoPrivileges) {
+  const auto box = start("box");
+  const std::string status = sys::read_file(of(box, "status")).value_or("");
+  for (const char* line :
+       {"CapInh:\t0000000000000000", "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000",
+        "CapBnd:\t0000000000000000", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2",
+        "Groups:\t \n"}) {
+    EXPECT_THAT(status, HasSubstr(line));
+  }
+  EXPECT_THAT(status, ::testing::Not(HasSubstr("Uid:\t0\t")));
+  EXPECT_TRUE(host_->runtime().destroy(box.record));
+}
+
+TEST_F(MicrovmTest, TheMonitorIsInNamespacesOfItsOwn) {
+  const auto box = start("box");
+  for (const char* name : {"ns/mnt", "ns/pid", "ns/net", "ns/ipc", "ns/uts", "ns/cgroup"}) {
+    EXPECT_NE(sys::read_link(of(box, name)), sys::read_link(std::string("/proc/self/") + name))
+        << name;
+  }
+  for (const char* name : {"root/etc/passwd", "root/proc/self", "root/sys/kernel", "root/home",
+                           "root/var/lib", "root/usr/bin/env"}) {
+    EXPECT_FALSE(sys::exists(of(box, name))) << name;
+  }
+  EXPECT_TRUE(host_->runtime().destroy(box.record));
+}
+
+TEST_F(MicrovmTest, TheMonitorHoldsDescriptorsOfItsOwnSandboxOnly) {
+  const auto other = start("other");
+  const auto box = start("box");
+  const std::string own = host_->config().data_dir + "/sandboxes/box/";
+  for (const auto& name : sys::list_directory(of(box, "fd"))) {
+    const std::string target = sys::read_link(of(box, "fd/") + name);
+    EXPECT_THAT(target,
+                AnyOf(StartsWith("pipe:"), StartsWith("socket:"), StartsWith("anon_inode:"),
+                      StartsWith(own), EndsWith("/probe/rootfs.erofs"), EndsWith("/log/log"),
+                      EndsWith("/memory/ram"), EndsWith("/dev/kvm"), EndsWith("/dev/null")));
+    EXPECT_NE(target, "pipe:[" + other.record.fields.at("pipe_in") + "]");
+    EXPECT_NE(target, "pipe:[" + other.record.fields.at("pipe_out") + "]");
+  }
+  EXPECT_TRUE(host_->runtime().destroy(box.record));
+  EXPECT_TRUE(host_->runtime().destroy(other.record));
+}
+
+}  // namespace
+}  // namespace glovebox::runtime
