@@ -111,6 +111,7 @@ KvmFinding try_guest() {
 
 KvmFinding probe_kvm(const std::string& directory) {
   if (!sys::exists("/dev/kvm")) return {false, "this host has no /dev/kvm"};
+  if (directory.empty()) return try_guest();
   const std::string path = directory + "/kvm-probe", head = sys::boot_id() + "\n";
   if (const auto known = sys::read_file(path); known && known->starts_with(head)) {
     const std::string problem = known->substr(head.size());

@@ -44,7 +44,7 @@ bool emulation_allowed() {
 std::string why_no_microvm() {
   if (sys::find_program("qemu-system-x86_64").empty()) return "needs qemu-system-x86_64";
   if (!sys::exists(kernels() + "/current")) return "needs a guest kernel (glovebox kernel build) in " + kernels();
-  const auto kvm = microvm::probe_kvm("/run");
+  static const auto kvm = microvm::probe_kvm("");
   if (!kvm.works && !emulation_allowed()) return kvm.problem + "; GLOVEBOX_MICROVM_ALLOW_EMULATION=1 tests with an emulated processor";
   return "";
 }
