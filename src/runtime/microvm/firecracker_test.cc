@@ -173,10 +173,11 @@ TEST_P(BrokenFirecracker, IsATypedErrorWithinTheDeadline) {
   FakeFirecracker fake(socket(), "1.16.1", GetParam().what, "PUT /vsock");
   auto api = connected();
   const auto began = Clock::now();
-  const auto booted = api.boot(small_machine(), after(700ms));
+  const auto patience = GetParam().code == Code::kTimeout ? 700ms : 20s;
+  const auto booted = api.boot(small_machine(), after(patience));
   ASSERT_FALSE(booted);
   EXPECT_EQ(booted.error().code, GetParam().code) << booted.error().message;
-  EXPECT_LT(Clock::now() - began, 5s);
+  EXPECT_LT(Clock::now() - began, 10s);
   if (GetParam().what == Misbehaviour::kRefusal) return;
   // Whatever comes on that connection later is no answer to what is asked later.
   EXPECT_EQ(api.state(after(700ms)).error().code, Code::kSandboxEnded);
