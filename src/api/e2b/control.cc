@@ -3,6 +3,7 @@
 
 #include "api/e2b/errors.h"
 #include "api/e2b/names.h"
+#include "api/e2b/template_builds.h"
 #include "http/json.h"
 
 namespace glovebox::api::e2b {
@@ -55,6 +56,10 @@ void ControlRoutes::add_unsupported(std::string_view method, std::string_view pa
   });
 }
 
+Dialect::Dialect(Parts parts) : parts_(std::move(parts)), builds_(std::make_unique<TemplateBuilds>(parts_)) {}
+Dialect::~Dialect() = default;
+Awaitable<void> Dialect::stop() { return builds_->stop(); }
+
 void Dialect::add_control_routes(http::Router& router) {
   ControlRoutes routes(router, parts_);
   add_sandbox_routes(routes);
@@ -63,6 +68,7 @@ void Dialect::add_control_routes(http::Router& router) {
   add_list_routes(routes);
   add_network_routes(routes);
   add_metrics_routes(routes);
+  add_template_routes(routes, router, parts_, *builds_);
   add_unsupported_routes(routes);
   router.add("GET", "/health", [](http::Exchange& exchange, const http::Params&) -> Awaitable<void> {
     (void)co_await exchange.response.send(200, {{"Content-Type", "application/json"}}, "{}");

@@ -23,9 +23,15 @@ struct ControlCall : api::Call {
 };
 using ControlHandler = std::function<Async<void>(ControlCall&)>;
 
-// The snapshot that a template reference names: its id, or else the newest of that name.
+class TemplateBuilds;
+
+// The snapshot that a template reference names: its id, the id of a template that was built, or else the newest of that name (and
+// tag, where it was built).
 std::optional<sandbox::SnapshotInfo> find_snapshot(const sandbox::Snapshots& snapshots, const sandbox::Caller& caller,
                                                    std::string_view reference);
+
+// A sandbox from what `template_name` names: a snapshot by its id, or by its name where no template has that name.
+Async<sandbox::SandboxService::Created> create_from(const Parts& parts, const sandbox::Caller& caller, sandbox::CreateSpec spec);
 
 class ControlRoutes {
  public:
@@ -45,6 +51,7 @@ void add_snapshot_routes(ControlRoutes& routes);
 void add_list_routes(ControlRoutes& routes);
 void add_network_routes(ControlRoutes& routes);
 void add_metrics_routes(ControlRoutes& routes);
+void add_template_routes(ControlRoutes& routes, http::Router& router, const Parts& parts, TemplateBuilds& builds);
 void add_unsupported_routes(ControlRoutes& routes);
 
 }  // namespace glovebox::api::e2b

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
+#include <string>
+
 #include "api/preview/gateway.h"
 #include "base/async.h"
 #include "code/interpreter.h"
 #include "http/router.h"
+#include "image/templates.h"
 #include "sandbox/service.h"
 #include "sandbox/snapshots.h"
 #include "tenant/keys.h"
@@ -13,6 +17,8 @@
 // docs/e2b.md says what is there.
 namespace glovebox::api::e2b {
 
+class TemplateBuilds;
+
 struct Parts {
   sandbox::SandboxService& service;
   sandbox::Snapshots& snapshots;
@@ -20,6 +26,8 @@ struct Parts {
   preview::Gateway& previews;
   BlockingPool& pool;
   code::Interpreter& code;
+  const image::Templates& templates;
+  std::string data_dir;
   preview::Tokens tokens;  // of a secret of its own; see Access
 };
 
@@ -27,7 +35,8 @@ struct Parts {
 class Dialect {
  public:
   // What `parts` refers to outlives it, and it outlives the router of add_control_routes().
-  explicit Dialect(Parts parts) : parts_(std::move(parts)) {}
+  explicit Dialect(Parts parts);
+  ~Dialect();
 
   // The control API: /sandboxes, /v2/sandboxes, /templates and the like.
   void add_control_routes(http::Router& router);
@@ -38,8 +47,12 @@ class Dialect {
   bool claims_name(const http::Request& request) const;
   Awaitable<void> serve(http::Exchange& exchange);
 
+  // Ends the builds of templates.
+  Awaitable<void> stop();
+
  private:
   Parts parts_;
+  std::unique_ptr<TemplateBuilds> builds_;
 };
 
 }  // namespace glovebox::api::e2b

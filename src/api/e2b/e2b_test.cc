@@ -3,6 +3,7 @@
 #include <sodium.h>
 
 #include <boost/json/object.hpp>
+#include <tuple>
 
 #include "api/e2b/code_view.h"
 #include "api/e2b/access.h"
@@ -14,6 +15,7 @@
 #include "api/e2b/output.h"
 #include "api/e2b/rpc.h"
 #include "api/e2b/target.h"
+#include "api/e2b/template_plan.h"
 #include "http/json.h"
 
 namespace glovebox::api::e2b {
@@ -40,6 +42,44 @@ TEST(E2bNames, TemplateReferences) {
   const std::pair<const char*, const char*> table[] = {{"base", "base"},         {"team/base", "base"},     {"base:latest", "base"},
                                                        {"t/base:default", "base"}, {"base:v1", "base:v1"}, {"code-interpreter-v1", "interpreter"}};
   for (const auto& [reference, name] : table) EXPECT_EQ(template_name(reference), name);
+}
+
+TEST(E2bTemplates, ReadsPlans) {
+  const auto plan = [](const char* text) { return read_plan(*json::parse(text)); };
+  const auto good = plan(R"({"fromImage":"debian:13-slim","startCmd":"s","readyCmd":"r","force":true,"steps":[
+      {"type":"RUN","args":["a && b","root"]},{"type":"ENV","args":["A","1","B","$A"]},{"type":"USER","args":["user"]}]})");
+  ASSERT_TRUE(good) << good.error().message;
+  EXPECT_EQ(good->from, "base");
+  ASSERT_EQ(good->steps.size(), 3u);
+  EXPECT_EQ(good->steps[0].text(), "RUN a && b root");
+  EXPECT_EQ(plan(R"({"fromTemplate":"team/mine:latest"})")->from, "mine");
+  EXPECT_EQ(plan(R"({"fromImage":"e2bdev/code-interpreter"})")->from, "interpreter");
+  for (const auto& [text, code, named] :
+       {std::tuple(R"({"fromImage":"debian:12"})", Code::kUnsupported, "debian:12"),
+        std::tuple(R"({"fromImage":"debian","fromImageRegistry":{"type":"aws"}})", Code::kUnsupported, "fromImageRegistry"),
+        std::tuple(R"({"steps":[{"type":"HEALTHCHECK","args":["x"]}]})", Code::kUnsupported, "HEALTHCHECK"),
+        std::tuple(R"({"steps":[{"type":"COPY","args":["a","b"],"filesHash":"../../x"}]})", Code::kInvalidArgument, "filesHash"),
+        std::tuple(R"({"steps":[{"type":"COPY","args":["a","b","--help"]}]})", Code::kInvalidArgument, "owner"),
+        std::tuple(R"({"steps":[{"type":"ENV","args":["A","1","B"]}]})", Code::kInvalidArgument, "pairs"),
+        std::tuple(R"({"steps":[{"type":"ENV","args":["A B","1"]}]})", Code::kInvalidArgument, "name"),
+        std::tuple(R"({"steps":[{"type":"RUN","args":[]}]})", Code::kInvalidArgument, "args"),
+        std::tuple(R"({"steps":[{"type":"USER","args":["-x"]}]})", Code::kInvalidArgument, "USER")}) {
+    const auto bad = plan(text);
+    ASSERT_FALSE(bad) << text;
+    EXPECT_EQ(bad.error().code, code) << text;
+    EXPECT_NE(bad.error().message.find(named), std::string::npos) << bad.error().message;
+  }
+}
+
+TEST(E2bTemplates, VariablesAndNames) {
+  const sandbox::StringMap env{{"A", "1"}, {"PATH", "/bin"}};
+  for (const auto& [text, wanted] :
+       {std::pair("/x:$PATH", "/x:/bin"), std::pair("${A}b$A", "1b1"), std::pair("$NONE.", "."), std::pair("\\$A", "$A"), std::pair("$", "$"),
+        std::pair("${A", "${A"), std::pair("a$", "a$"), std::pair("$1", "$1"), std::pair("", "")})
+    EXPECT_EQ(expand_variables(text, env), wanted) << text;
+  EXPECT_EQ(read_build_name("team/mine:v1", {"latest", "v1"})->tags, (std::vector<std::string>{"v1", "default"}));
+  EXPECT_EQ(read_build_name("mine", {})->tags, std::vector<std::string>{"default"});
+  for (const char* bad : {"", "Mine", "a b", "mine:", "mine:a b"}) EXPECT_FALSE(read_build_name(bad, {})) << bad;
 }
 
 TEST(E2bNames, PathsBeginAtHome) {

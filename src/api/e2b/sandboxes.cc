@@ -91,31 +91,16 @@ Result<CreateRequest> parse_create(const bj::value& body, int64_t default_second
   return request;
 }
 
-// A template reference may name a snapshot: by its id at once, by its name where no template has that name.
-Async<sandbox::SandboxService::Created> create_from(ControlCall& call, sandbox::CreateSpec spec) {
-  const auto start_from = [&](const sandbox::SnapshotInfo& snapshot) {
-    sandbox::CreateSpec restored = spec;
-    restored.snapshot = snapshot.id;
-    return call.parts.service.create(call.caller, std::move(restored));
-  };
-  if (const auto by_id = call.parts.snapshots.get_snapshot(call.caller, spec.template_name)) co_return co_await start_from(*by_id);
-  auto created = co_await call.parts.service.create(call.caller, spec);
-  if (created || created.error().code != Code::kTemplateNotFound) co_return created;
-  const auto by_name = find_snapshot(call.parts.snapshots, call.caller, spec.template_name);
-  if (!by_name) co_return created;
-  co_return co_await start_from(*by_name);
-}
-
 // Older clients ask for the internet with every call, so that cannot be told from a choice: where the operator gives less, or the
 // host has no network to give, the sandbox gets what the operator gives to everybody.
 Async<sandbox::SandboxService::Created> create_within(ControlCall& call, CreateRequest request) {
   sandbox::CreateSpec plain = request.spec;
   plain.network = nullptr;
-  auto created = co_await create_from(call, std::move(request.spec));
+  auto created = co_await create_from(call.parts, call.caller, std::move(request.spec));
   if (created || !request.may_get_less) co_return created;
   const Code code = created.error().code;
   if (code != Code::kForbidden && code != Code::kUnsupported && code != Code::kUnavailable) co_return created;
-  co_return co_await create_from(call, std::move(plain));
+  co_return co_await create_from(call.parts, call.caller, std::move(plain));
 }
 
 Async<void> create(ControlCall& call, int64_t default_seconds) {
@@ -147,6 +132,21 @@ Async<void> kill(ControlCall& call) {
 }
 
 }  // namespace
+
+Async<sandbox::SandboxService::Created> create_from(const Parts& parts, const sandbox::Caller& caller, sandbox::CreateSpec spec) {
+  const auto start_from = [&](const sandbox::SnapshotInfo& snapshot) {
+    sandbox::CreateSpec restored = spec;
+    restored.snapshot = snapshot.id;
+    return parts.service.create(caller, std::move(restored));
+  };
+  if (const auto by_id = parts.snapshots.get_snapshot(caller, spec.template_name)) co_return co_await start_from(*by_id);
+  auto created = co_await parts.service.create(caller, spec);
+  const bool may_be_snapshot = !created && (created.error().code == Code::kTemplateNotFound || created.error().code == Code::kInvalidArgument);
+  if (!may_be_snapshot) co_return created;
+  const auto by_name = find_snapshot(parts.snapshots, caller, spec.template_name);
+  if (!by_name) co_return created;
+  co_return co_await start_from(*by_name);
+}
 
 void add_sandbox_routes(ControlRoutes& routes) {
   routes.add("POST", "/v2/sandboxes", [](ControlCall& call) { return create(call, kDefaultSeconds); });

@@ -4,6 +4,7 @@
 #include "api/e2b/control.h"
 #include "api/e2b/lifecycle.h"
 #include "api/e2b/names.h"
+#include "api/e2b/template_builds.h"
 #include "api/e2b/views.h"
 #include "base/text.h"
 #include "http/json.h"
@@ -56,12 +57,36 @@ Async<void> list(ControlCall& call) {
   co_return co_await call.reply(std::move(items), 200, std::move(headers));
 }
 
-// Snapshots only: our templates belong to the operator.
+// The newest of the filter's that is meant.
+template <class Meant>
+std::optional<SnapshotInfo> newest(const sandbox::Snapshots& snapshots, const sandbox::Caller& caller,
+                                   sandbox::SnapshotFilter filter, const Meant& is_meant) {
+  do {
+    auto page = snapshots.list_snapshots(caller, filter);
+    if (!page) return std::nullopt;
+    for (auto& info : page->items) {
+      if (is_meant(info)) return std::move(info);
+    }
+    filter.cursor = page->next_cursor;
+  } while (!filter.cursor.empty());
+  return std::nullopt;
+}
+
+// Snapshots and what was built from this dialect: the others belong to the operator.
 Async<void> remove(ControlCall& call) {
   const auto found = find_snapshot(call.parts.snapshots, call.caller, call.param("template"));
   if (!found)
     co_return fail(Code::kNotFound, "snapshot '" + call.param("template") + "' was not found");
   GB_CO_TRYV(co_await call.parts.snapshots.delete_snapshot(call.caller, found->id));
+  // What was built is a template with all its builds.
+  const auto built = found->labels.find(kTemplateLabel);
+  while (built != found->labels.end()) {
+    sandbox::SnapshotFilter filter;
+    filter.labels = {{kTemplateLabel, built->second}};
+    const auto other = newest(call.parts.snapshots, call.caller, filter, [](const SnapshotInfo&) { return true; });
+    if (!other) break;
+    GB_CO_TRYV(co_await call.parts.snapshots.delete_snapshot(call.caller, other->id));
+  }
   co_return co_await call.reply_empty();
 }
 
@@ -122,12 +147,20 @@ std::optional<SnapshotInfo> find_snapshot(const sandbox::Snapshots& snapshots,
                                           std::string_view reference) {
   const std::string name = template_name(reference);
   if (auto by_id = snapshots.get_snapshot(caller, name)) return std::move(*by_id);
-  sandbox::SnapshotFilter filter;
-  filter.name = name;
-  filter.limit = 1;
-  auto newest = snapshots.list_snapshots(caller, filter);
-  if (!newest || newest->items.empty()) return std::nullopt;
-  return std::move(newest->items.front());
+  const size_t colon = name.find(':');
+  const std::string tag = colon == name.npos ? "default" : name.substr(colon + 1);
+  const auto has_tag = [&](const SnapshotInfo& info) { return info.labels.contains(kTagLabel + tag); };
+  sandbox::SnapshotFilter by_template;
+  by_template.labels = {{kTemplateLabel, name.substr(0, colon)}};
+  if (auto built = newest(snapshots, caller, by_template, has_tag)) return built;
+  sandbox::SnapshotFilter by_name;
+  by_name.name = name.substr(0, colon);
+  const auto is_meant = [&](const SnapshotInfo& info) {
+    return info.labels.contains(kTemplateLabel) ? has_tag(info) : colon == name.npos;
+  };
+  if (auto named = newest(snapshots, caller, by_name, is_meant); named || colon == name.npos) return named;
+  by_name.name = name;
+  return newest(snapshots, caller, by_name, [](const SnapshotInfo&) { return true; });
 }
 
 void add_snapshot_routes(ControlRoutes& routes) {

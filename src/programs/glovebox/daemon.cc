@@ -236,7 +236,7 @@ Result<void> Daemon::listen() {
   api::preview::add_port_routes(router_, *keys_, previews_.get());
   api::lizard::add_lizard_routes(router_, *manager_, manager_->snapshots(), manager_->volumes(), *keys_, *previews_);
   GB_TRY(auto e2b_tokens, api::preview::Tokens::load(config_.data_dir + "/e2b.key"));
-  e2b_ = std::make_unique<api::e2b::Dialect>(api::e2b::Parts{*manager_, manager_->snapshots(), *keys_, *previews_, *pool_, *code_, std::move(e2b_tokens)});
+  e2b_ = std::make_unique<api::e2b::Dialect>(api::e2b::Parts{*manager_, manager_->snapshots(), *keys_, *previews_, *pool_, *code_, *templates_, config_.data_dir, std::move(e2b_tokens)});
   e2b_->add_control_routes(router_);
   mcp_ = std::make_unique<api::mcp::Server>(
       api::mcp::Parts{*manager_, *code_, manager_->snapshots(), *keys_, previews_.get(), loop_.get_executor(), GLOVEBOX_VERSION, mcp_settings_});
@@ -307,6 +307,7 @@ Awaitable<void> Daemon::stop() {
   };
   spawn(loop_.get_executor(), "daemon.cut_previews", cut_previews(*previews_));
   code_->stop();
+  co_await e2b_->stop();
   if (preview_server_) co_await preview_server_->stop(deadline);
   co_await server_->stop(deadline);
   co_await network_->stop();

@@ -2,6 +2,7 @@
 // What users of the JavaScript clients do, a row for each. `sdk` is the client's module; `has` says what its release knows.
 
 import assert from "node:assert/strict";
+import { statSync } from "node:fs";
 import http from "node:http";
 import { native, until, url } from "./daemon.mjs";
 import { lifecycleRows } from "./lifecycle.mjs";
@@ -345,8 +346,36 @@ export function rows(sdk, has) {
       assert.equal((await box.git.status("/tmp/repo")).isClean, true);
     }],
     ...lifecycleRows(sdk, has, { create, get: request }),
-    ["Templates", "Template.build", missing, () =>
-      sdk.Template.build(sdk.Template().fromImage("debian:12").runCmd("true"), "built", { cpuCount: 1, memoryMB: 512 })],
+    ["Templates", "Template.build", has.newest && "pass", async (c) => {
+      const template = sdk.Template({ fileContextPath: import.meta.dirname }).fromBaseImage()
+        .setUser("root").runCmd("useradd -m builder").setEnvs({ PLACE: "here", BOTH: "$PLACE$HOME" }).setWorkdir("/app/sub")
+        .copy("table.mjs", "kept/", { mode: 0o640 }).setUser("builder").runCmd("id -un; echo $PLACE");
+      const lines = [];
+      const built = await sdk.Template.build(template, "built", { onBuildLogs: (entry) => lines.push(entry.message) });
+      assert.ok(lines.includes("builder") && lines.includes("here"), lines.join("\n"));
+      assert.equal(await sdk.Template.exists("built"), true);
+      assert.equal(await sdk.Template.exists("not-built"), false);
+      for (const name of ["built", built.templateId]) {
+        const box = await create(c, {}, name);
+        const seen = await box.commands.run("id -un; pwd; echo $PLACE; stat -c '%a %U' kept/table.mjs; cksum <kept/table.mjs | cut -d' ' -f2");
+        assert.equal(seen.stdout, `builder\n/app/sub\nhere\n640 root\n${statSync(new URL(import.meta.url)).size}\n`);
+        await box.kill();
+      }
+    }],
+    ["Templates", "Template.build: a command that fails", has.newest && "pass", async () => {
+      const template = sdk.Template().fromBaseImage().runCmd("echo why >&2; exit 3");
+      await assert.rejects(sdk.Template.build(template, "broken"), (e) => e.name === "BuildError" && /exit status 3/.test(e.message));
+      assert.equal(await sdk.Template.exists("broken"), false);
+    }],
+    ["Templates", "Template.build: a start command", has.newest && ((tier) => (tier === "gvisor" ? "pass" : "not supported")), async (c) => {
+      const template = sdk.Template().fromBaseImage().setStartCmd("python3 -m http.server 8127", sdk.waitForPort(8127));
+      await sdk.Template.build(template, "serving");
+      const box = await create(c, {}, "serving");
+      await box.commands.run("curl -sf http://127.0.0.1:8127/ >/dev/null");
+      await box.kill();
+    }],
+    ["Templates", "Template.build from an image of a registry", missing, () =>
+      sdk.Template.build(sdk.Template().fromImage("debian:12").runCmd("true"), "fetched", { cpuCount: 1, memoryMB: 512 })],
     ["Volumes", "Volume.create", missing, () => sdk.Volume.create("data")],
     ["Secrets", "Secret.create", missing, () => sdk.Secret.create("name", "value")],
     ["MCP", "create with mcp", missing, (c) => create(c, { mcp: { browserbase: {} } })],

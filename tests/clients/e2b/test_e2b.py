@@ -347,9 +347,21 @@ def snapshot_mode(c):
     Sandbox.delete_snapshot(made.snapshot_id)
 
 
-@row("Templates", "Template.build", "not supported")
+@row("Templates", "Template.build")
 def build(c):
-    e2b.Template.build(e2b.Template().from_image("debian:12").run_cmd("true"), "built", cpu_count=1, memory_mb=512)
+    template = e2b.Template(file_context_path=os.path.dirname(os.path.abspath(__file__))).from_base_image()
+    template = template.set_envs({"PLACE": "here"}).run_cmd("echo $PLACE >/tmp/place").copy("requirements.txt", "/tmp/sent")
+    lines = []
+    e2b.Template.build(template, "built-py", on_build_logs=lambda entry: lines.append(entry.message))
+    assert any("RUN echo" in line for line in lines)
+    with Sandbox.create("built-py", timeout=60) as box:
+        wanted = pathlib.Path(__file__).with_name("requirements.txt").read_text()
+        assert box.commands.run("echo $PLACE; cat /tmp/place /tmp/sent").stdout == "here\nhere\n" + wanted
+
+
+@row("Templates", "Template.build from an image of a registry", "not supported")
+def build_fetched(c):
+    e2b.Template.build(e2b.Template().from_image("debian:12").run_cmd("true"), "fetched", cpu_count=1, memory_mb=512)
 
 
 @row("Volumes", "Volume.create", "not supported")
