@@ -112,7 +112,7 @@ describe(`the protocol on ${tier}`, { concurrency: false }, () => {
     for (const query of ["limit=0", "limit=101", "nextToken=zz", "state=odd", "metadata=%25zz"]) {
       assert.equal((await control("GET", "/v2/sandboxes?" + query)).status, 400, query);
     }
-    for (const [method, path] of [["GET", "/secrets"], ["GET", "/volumes"], ["POST", "/v3/templates"]]) {
+    for (const [method, path] of [["GET", "/secrets"], ["GET", "/volumes"], ["POST", "/templates/tags"]]) {
       const answer = await control(method, path, method === "POST" ? {} : undefined);
       assert.deepEqual([answer.status, answer.json.code], [501, 501], path);
     }
