@@ -349,7 +349,7 @@ export function rows(sdk, has) {
     ["Templates", "Template.build", has.newest && "pass", async (c) => {
       const template = sdk.Template({ fileContextPath: import.meta.dirname }).fromBaseImage()
         .setUser("root").runCmd("useradd -m builder").setEnvs({ PLACE: "here", BOTH: "$PLACE$HOME" }).setWorkdir("/app/sub")
-        .copy("table.mjs", "kept/", { mode: 0o640 }).setUser("builder").runCmd("id -un; echo $PLACE");
+        .copy("table.mjs", "kept/", { mode: 0o604 }).setUser("builder").runCmd("id -un; echo $PLACE");
       const lines = [];
       const built = await sdk.Template.build(template, "built", { onBuildLogs: (entry) => lines.push(entry.message) });
       assert.ok(lines.includes("builder") && lines.includes("here"), lines.join("\n"));
@@ -358,7 +358,7 @@ export function rows(sdk, has) {
       for (const name of ["built", built.templateId]) {
         const box = await create(c, {}, name);
         const seen = await box.commands.run("id -un; pwd; echo $PLACE; stat -c '%a %U' kept/table.mjs; cksum <kept/table.mjs | cut -d' ' -f2");
-        assert.equal(seen.stdout, `builder\n/app/sub\nhere\n640 root\n${statSync(new URL(import.meta.url)).size}\n`);
+        assert.equal(seen.stdout, `builder\n/app/sub\nhere\n604 root\n${statSync(new URL(import.meta.url)).size}\n`);
         await box.kill();
       }
     }],
