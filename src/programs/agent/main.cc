@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "programs/agent/agent.h"
+#include "programs/agent/guest_init.h"
 #include "programs/agent/privilege.h"
 
 // The only program inside a sandbox that speaks to the daemon: spec/channel.md over standard input
@@ -91,6 +92,7 @@ int main(int argc, char** argv) {
       puts("glovebox-agent " GLOVEBOX_VERSION);
       return 0;
     }
+    if (strcmp(argv[0], "/init") == 0) break;  // words that the kernel did not understand
     if (strcmp(argv[i], "--no-setup") != 0) {
       fputs(
           "usage: glovebox-agent [--no-setup]\n  speaks spec/channel.md on standard input and "
@@ -101,6 +103,7 @@ int main(int argc, char** argv) {
     }
     options.may_change_system = false;
   }
+  if (getpid() == 1 && strcmp(argv[0], "/init") == 0) glovebox::agent::become_guest();
   mallopt(M_ARENA_MAX, 1);
   mallopt(M_TRIM_THRESHOLD, 128 * 1024);
   close_inherited();

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "programs/agent/guest_init.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/vm_sockets.h>
+#include <net/if.h>
+#include <net/route.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace glovebox::agent {
+namespace {
+
+constexpr const char* kRoot = "/root";
+constexpr unsigned kAgentPort = 52;  // vsock
+constexpr int kPatienceMs = 5000;    // for devices and the host
+constexpr int kSpareProcesses = 32;  // the agent, its threads and supervisors
+
+[[noreturn]] void fail(const std::string& what) {
+  dprintf(STDERR_FILENO, "glovebox: %s: %s\n", what.c_str(), strerror(errno));
+  sync();
+  reboot(RB_AUTOBOOT);  // the monitor ends the machine; the console says why
+  _exit(71);
+}
+
+void must(bool ok, const std::string& what) {
+  if (!ok) fail(what);
+}
+
+std::string read_text(const std::string& path) {
+  std::string out;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return out;
+  char part[4096];
+  for (ssize_t n; (n = read(fd, part, sizeof part)) > 0;) out.append(part, static_cast<size_t>(n));
+  close(fd);
+  return out;
+}
+
+bool write_text(const std::string& path, const std::string& text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool ok = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  close(fd);
+  return ok;
+}
+
+std::vector<std::string> names_in(const char* path) {
+  std::vector<std::string> out;
+  DIR* directory = opendir(path);
+  if (directory == nullptr) return out;
+  while (const dirent* entry = readdir(directory)) {
+    if (entry->d_name[0] != '.') out.emplace_back(entry->d_name);
+  }
+  closedir(directory);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+template <class Ready>
+bool wait_for(Ready ready) {
+  for (int waited = 0; waited < kPatienceMs; ++waited) {
+    if (ready()) return true;
+    usleep(1000);
+  }
+  return ready();
+}
+
+// ---- What the command line says ----
+
+std::string decoded(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size()) {
+      out += static_cast<char>(strtol(text.substr(i + 1, 2).c_str(), nullptr, 16));
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> split(const std::string& text, char at) {
+  std::vector<std::string> out(1);
+  for (const char c : text) {
+    if (c == at) {
+      out.emplace_back();
+    } else {
+      out.back() += c;
+    }
+  }
+  return out;
+}
+
+struct Boot {
+  std::string channel = "virtio", hostname, pids;
+  std::vector<std::string> volumes, networks;
+};
+
+Boot read_command_line() {
+  Boot boot;
+  std::string line = read_text("/proc/cmdline");
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  for (const auto& word : split(line, ' ')) {
+    const size_t equals = word.find('=');
+    if (!word.starts_with("gb.") || equals == word.npos) continue;
+    const std::string key = word.substr(3, equals - 3), value = word.substr(equals + 1);
+    if (key == "channel") boot.channel = value;
+    if (key == "hostname") boot.hostname = decoded(value);
+    if (key == "pids") boot.pids = value;
+    if (key == "vol") boot.volumes.push_back(value);
+    if (key == "net") boot.networks.push_back(value);
+  }
+  return boot;
+}
+
+// ---- Devices and file systems ----
+
+// In the order of their names, which is that of their dependencies.
+void load_modules() {
+  for (const auto& name : names_in("/modules")) {
+    const int fd = open(("/modules/" + name).c_str(), O_RDONLY | O_CLOEXEC);
+    must(fd >= 0, "module " + name);
+    must(syscall(SYS_finit_module, fd, "", 0) == 0 || errno == EEXIST, "module " + name);
+    close(fd);
+  }
+}
+
+void mount_must(const char* source, const std::string& target, const char* type, unsigned long flags, const char* options) {
+  must(mount(source, target.c_str(), type, flags, options) == 0, "mount " + target);
+}
+
+void mount_kernel_files() {
+  for (const char* path : {"/dev", "/proc", "/sys", "/lower", "/private", kRoot}) mkdir(path, 0755);
+  mount_must("devtmpfs", "/dev", "devtmpfs", MS_NOSUID, "mode=755");
+  mount_must("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr);
+  mount_must("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr);
+}
+
+// The template below, the private disk above.
+void mount_root() {
+  must(wait_for([] { return access("/dev/vda", F_OK) == 0 && access("/dev/vdb", F_OK) == 0; }), "disks");
+  mount_must("/dev/vda", "/lower", "erofs", MS_RDONLY | MS_NODEV, nullptr);
+  mount_must("/dev/vdb", "/private", "ext4", MS_NODEV | MS_NOATIME, "discard");
+  mkdir("/private/u", 0755);
+  mkdir("/private/w", 0700);
+  mount_must("overlay", kRoot, "overlay", MS_NODEV, "lowerdir=/lower,upperdir=/private/u,workdir=/private/w");
+}
+
+bool make_directories(const std::string& path) {
+  for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
+    if (mkdir(path.substr(0, slash).c_str(), 0755) != 0 && errno != EEXIST) return false;
+    if (slash == path.npos) return true;
+  }
+}
+
+// "vdc:/data:ro", inside the sandbox's root.
+void mount_volume(const std::string& text) {
+  const auto parts = split(text, ':');
+  must(parts.size() == 3, "volume " + text);
+  const std::string device = "/dev/" + parts[0], target = kRoot + decoded(parts[1]);
+  must(wait_for([&] { return access(device.c_str(), F_OK) == 0; }), device);
+  must(make_directories(target), target);
+  const bool read_only = parts[2] == "ro";
+  mount_must(device.c_str(), target, "ext4", MS_NODEV | MS_NOSUID | MS_NOATIME | (read_only ? MS_RDONLY : 0), read_only ? "noload" : "discard");
+}
+
+void make_devices() {
+  struct Node {
+    const char* name;
+    unsigned minor, major;
+  };
+  const std::string dev = std::string(kRoot) + "/dev";
+  mkdir(dev.c_str(), 0755);
+  mount_must("tmpfs", dev, "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755,size=64k,nr_inodes=64");
+  for (const Node& node : {Node{"null", 3, 1}, Node{"zero", 5, 1}, Node{"full", 7, 1}, Node{"random", 8, 1}, Node{"urandom", 9, 1}, Node{"tty", 0, 5}}) {
+    const std::string path = dev + "/" + node.name;
+    must(mknod(path.c_str(), S_IFCHR | 0666, makedev(node.major, node.minor)) == 0 && chmod(path.c_str(), 0666) == 0, path);
+  }
+  for (const auto& [name, target] : {std::pair{"fd", "/proc/self/fd"}, {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"}, {"stderr", "/proc/self/fd/2"}, {"ptmx", "pts/ptmx"}}) {
+    must(symlink(target, (dev + "/" + name).c_str()) == 0, name);
+  }
+  mkdir((dev + "/pts").c_str(), 0755);
+  mkdir((dev + "/shm").c_str(), 01777);
+  mount_must("devpts", dev + "/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,gid=5");
+  mount_must("tmpfs", dev + "/shm", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=1777,size=50%");
+}
+
+// Everything of the sandbox is in one group, so that a flood of processes meets its limit and not the kernel's end.
+void limit_processes(const std::string& pids) {
+  const std::string tree = "/cgroup";
+  mkdir(tree.c_str(), 0755);
+  mount_must("cgroup2", tree, "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr);
+  must(write_text(tree + "/cgroup.subtree_control", "+pids"), "pids controller");
+  must(mkdir((tree + "/sandbox").c_str(), 0755) == 0, "cgroup");
+  if (const long limit = atol(pids.c_str()); limit > 0) {
+    must(write_text(tree + "/sandbox/pids.max", std::to_string(limit + kSpareProcesses)), "pids.max");
+  }
+  must(write_text(tree + "/sandbox/cgroup.procs", "0"), "cgroup.procs");
+}
+
+// ---- Network ----
+
+bool set_up(int fd, const char* name) {
+  ifreq request = {};
+  strncpy(request.ifr_name, name, IFNAMSIZ - 1);
+  if (ioctl(fd, SIOCGIFFLAGS, &request) != 0) return false;
+  request.ifr_flags |= IFF_UP;
+  return ioctl(fd, SIOCSIFFLAGS, &request) == 0;
+}
+
+sockaddr inet(uint32_t host_order) {
+  sockaddr_in in = {};
+  in.sin_family = AF_INET;
+  in.sin_addr.s_addr = htonl(host_order);
+  sockaddr out;
+  memcpy(&out, &in, sizeof out);
+  return out;
+}
+
+uint32_t address_of(const std::string& text) {
+  in_addr address = {};
+  must(inet_pton(AF_INET, text.c_str(), &address) == 1, "address " + text);
+  return ntohl(address.s_addr);
+}
+
+// "10.0.0.2/30,10.0.0.1,<mac>": eth0, which the monitor gave this MAC.
+void configure_network(const std::string& text) {
+  const auto parts = split(decoded(text), ',');
+  must(parts.size() >= 2, "network " + text);
+  const auto cidr = split(parts[0], '/');
+  must(cidr.size() == 2, "network " + text);
+  const int prefix = atoi(cidr[1].c_str());
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  must(fd >= 0, "socket");
+  must(wait_for([] { return access("/sys/class/net/eth0", F_OK) == 0; }), "eth0");
+  ifreq request = {};
+  strcpy(request.ifr_name, "eth0");
+  request.ifr_addr = inet(address_of(cidr[0]));
+  must(ioctl(fd, SIOCSIFADDR, &request) == 0, "address");
+  request.ifr_netmask = inet(prefix == 0 ? 0 : ~0u << (32 - prefix));
+  must(ioctl(fd, SIOCSIFNETMASK, &request) == 0, "netmask");
+  must(set_up(fd, "eth0"), "eth0");
+  if (!parts[1].empty() && parts[1] != "0.0.0.0") {
+    rtentry route = {};
+    route.rt_dst = inet(0);
+    route.rt_genmask = inet(0);
+    route.rt_gateway = inet(address_of(parts[1]));
+    route.rt_flags = RTF_UP | RTF_GATEWAY;
+    must(ioctl(fd, SIOCADDRT, &route) == 0 || errno == EEXIST, "route");
+  }
+  close(fd);
+}
+
+void start_loopback() {
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  must(fd >= 0 && set_up(fd, "lo"), "loopback");
+  close(fd);
+}
+
+// ---- Channel ----
+
+int open_virtio_port() {
+  std::string port;
+  must(wait_for([&] {
+         for (const auto& name : names_in("/sys/class/virtio-ports")) {
+           if (read_text("/sys/class/virtio-ports/" + name + "/name") == "glovebox.agent\n") port = "/dev/" + name;
+         }
+         return !port.empty() && access(port.c_str(), F_OK) == 0;
+       }),
+       "channel");
+  const int fd = open(port.c_str(), O_RDWR | O_CLOEXEC);
+  must(fd >= 0, port);
+  return fd;
+}
+
+int connect_to_host() {
+  sockaddr_vm host = {};
+  host.svm_family = AF_VSOCK;
+  host.svm_cid = VMADDR_CID_HOST;
+  host.svm_port = kAgentPort;
+  int fd = -1;
+  must(wait_for([&] {
+         fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC, 0);
+         if (fd < 0) return false;
+         if (connect(fd, reinterpret_cast<const sockaddr*>(&host), sizeof host) == 0) return true;
+         close(fd);
+         return false;
+       }),
+       "channel");
+  return fd;
+}
+
+void enter_root() {
+  for (const char* path : {"proc", "sys"}) {
+    const std::string target = std::string(kRoot) + "/" + path;
+    mkdir(target.c_str(), 0555);
+    must(mount((std::string("/") + path).c_str(), target.c_str(), nullptr, MS_MOVE, nullptr) == 0, target);
+  }
+  const unsigned long flags = MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+  must(mount(nullptr, (std::string(kRoot) + "/sys").c_str(), nullptr, flags, nullptr) == 0, "sys read-only");
+  umount2("/dev", MNT_DETACH);
+  must(chdir(kRoot) == 0 && mount(".", "/", nullptr, MS_MOVE, nullptr) == 0 && chroot(".") == 0 && chdir("/") == 0, "root");
+}
+
+}  // namespace
+
+void become_guest() {
+  mount_kernel_files();
+  const int console = open("/dev/console", O_RDWR | O_NOCTTY);
+  for (int fd = 0; fd < 3 && console >= 0; ++fd) dup2(console, fd);
+  if (console > 2) close(console);
+  load_modules();
+  const Boot boot = read_command_line();
+  mount_root();
+  for (const auto& volume : boot.volumes) mount_volume(volume);
+  make_devices();
+  start_loopback();
+  for (const auto& network : boot.networks) configure_network(network);
+  if (!boot.hostname.empty()) must(sethostname(boot.hostname.data(), boot.hostname.size()) == 0, "hostname");
+  limit_processes(boot.pids);
+  const int channel = boot.channel == "vsock" ? connect_to_host() : open_virtio_port();
+  enter_root();
+  must(dup2(channel, STDIN_FILENO) >= 0 && dup2(channel, STDOUT_FILENO) >= 0, "channel");
+  close(channel);
+}
+
+}  // namespace glovebox::agent
