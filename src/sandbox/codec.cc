@@ -417,13 +417,14 @@ Result<int64_t> decode_pid(std::string_view started) {
   return pid;
 }
 
-Result<void> decode_exited(std::string_view text, ExecInfo* info) {
+Result<bool> decode_exited(std::string_view text, ExecInfo* info) {
   GB_TRY(const json::object o, parse(text, Code::kAgentProtocol));
   Outcome outcome;
   std::optional<int> code, signal;
+  bool had_oom = false;
   Reader r(o, Code::kAgentProtocol);
   r.text("outcome", &outcome.type).number("code", &code).number("signal", &signal)
-      .boolean("children", &info->children_left).number("stdout_bytes", &info->stdout_bytes)
+      .boolean("oom", &had_oom).boolean("children", &info->children_left).number("stdout_bytes", &info->stdout_bytes)
       .number("stderr_bytes", &info->stderr_bytes);
   if (const auto* usage = r.object("usage")) {
     uint64_t rss_kb = 0;
@@ -446,7 +447,7 @@ Result<void> decode_exited(std::string_view text, ExecInfo* info) {
   if (outcome.type == "exited") outcome.exit_code = code;
   outcome.signal = signal;
   info->outcome = outcome;
-  return {};
+  return had_oom;
 }
 
 Result<FileEntry> decode_entry(std::string_view response) {

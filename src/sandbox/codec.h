@@ -45,8 +45,8 @@ struct AgentExecution {
 Result<std::vector<AgentExecution>> decode_hello(std::string_view text);
 
 Result<int64_t> decode_pid(std::string_view started);
-// Fills outcome and counters of `info` from EXITED.
-Result<void> decode_exited(std::string_view text, ExecInfo* info);
+// Fills outcome and counters of `info` from EXITED. True: the sandbox's own kernel has run out of memory meanwhile.
+Result<bool> decode_exited(std::string_view text, ExecInfo* info);
 
 Result<FileEntry> decode_entry(std::string_view response);                 // its `entry`
 struct EntryList {

@@ -323,13 +323,14 @@ void RunningExecution::take_exited(const std::string& payload) {
   const bool is_complete = ended.stdout_bytes == seen_[0] && ended.stderr_bytes == seen_[1];
   if (!attached_ && !draining_ && !is_complete) return protocol_error("EXITED counts other bytes than were sent");
   exited_ = true;
-  spawn(context_.executor, "execution.settle", settle(std::move(ended)));
+  spawn(context_.executor, "execution.settle", settle(std::move(ended), *decoded));
 }
 
-Awaitable<void> RunningExecution::settle(ExecInfo ended) {
+Awaitable<void> RunningExecution::settle(ExecInfo ended, bool had_oom) {
   const auto self = shared_from_this();
   const bool unhappy = ended.outcome->type == "signalled" || ended.outcome->exit_code.value_or(0) != 0;
-  if (unhappy && was_oom && co_await was_oom()) {
+  if (unhappy && !had_oom && was_oom) had_oom = co_await was_oom();
+  if (unhappy && had_oom) {
     // The main process itself, when it died of SIGKILL; a guest kernel in user space ends it with a status of its own making.
     if (ended.outcome->signal == SIGKILL || oom_ends_sandbox) {
       ended.outcome->type = "oom_killed";
@@ -418,7 +419,7 @@ void RunningExecution::finish_without_agent(const std::string& type, const std::
     ExecInfo ended = info_;
     ended.outcome = Outcome{type, {}, {}, message};
     ended.children_left = false;
-    spawn(context_.executor, "execution.settle", settle(std::move(ended)));
+    spawn(context_.executor, "execution.settle", settle(std::move(ended), false));
   }
   mark_gone();
 }

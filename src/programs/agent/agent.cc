@@ -69,7 +69,7 @@ Agent::Agent(AgentOptions options)
       killer_(loop_),
       setup_(users_),
       services_{loop_,   outbox_,          supervisors_,
-                killer_, options.dev_null, [this](const std::string& id) { remove_execution(id); }},
+                killer_, oom_,   options.dev_null, [this](const std::string& id) { remove_execution(id); }},
       requests_(loop_, outbox_,
                 {users_, defaults_.default_user, [this] { return execution_roots(); },
                  [this] { return supervisors_.pids(); }}) {

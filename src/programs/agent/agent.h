@@ -61,6 +61,7 @@ class Agent {
   Inbox inbox_;
   Supervisors supervisors_;
   Killer killer_;
+  OomWatch oom_{owns_kernel(), "/proc/vmstat"};
   Users users_;
   Setup setup_;
   ExecDefaults defaults_;

@@ -181,6 +181,8 @@ void Execution::on_main_ended(int status, const struct rusage& usage, bool child
   status_ = status;
   usage_ = usage;
   had_children_ = children;
+  const bool is_unhappy = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+  had_oom_ = is_unhappy && services_.oom.has_killed();
   if (deadline_) services_.loop.cancel(*deadline_);
   if (grace_) services_.loop.cancel(*grace_);
   deadline_.reset();
@@ -252,6 +254,7 @@ json::object Execution::exit_record() const {
   } else if (outcome_ == Outcome::kExited) {
     record["code"] = WEXITSTATUS(status_);
   }
+  if (had_oom_) record["oom"] = true;
   record["children"] = had_children_;
   record["stdout_bytes"] = out_.end();
   record["stderr_bytes"] = err_.end();

@@ -10,6 +10,7 @@
 #include "base/unique_fd.h"
 #include "programs/agent/exec_request.h"
 #include "programs/agent/loop.h"
+#include "programs/agent/oom.h"
 #include "programs/agent/outbox.h"
 #include "programs/agent/output_stream.h"
 #include "programs/agent/supervisor.h"
@@ -23,6 +24,7 @@ struct ExecutionServices {
   Outbox& outbox;
   Supervisors& supervisors;
   Killer& killer;
+  OomWatch& oom;
   int dev_null;
   std::function<void(const std::string& id)> on_removable;  // the execution is destroyed in it
 };
@@ -121,7 +123,7 @@ class Execution {
   bool exit_sent_ = false, gone_sent_ = false, removal_posted_ = false;
   int status_ = 0;
   struct rusage usage_ = {};
-  bool had_children_ = false;
+  bool had_children_ = false, had_oom_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // posted work may outlive us
 };
 

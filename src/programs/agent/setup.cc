@@ -23,6 +23,7 @@ namespace glovebox::agent {
 namespace {
 
 constexpr int64_t kClockToleranceNs = 500'000'000;
+constexpr int64_t kCopyToleranceNs = 10'000'000;  // a copy wakes up at the time of its picture
 
 void create_etc_if_missing(const char* name) {
   UniqueFd etc = open_directory(AT_FDCWD, "/etc");
@@ -41,11 +42,11 @@ void loopback_up() {
 
 // A guest with its own kernel may have slept; in a container the clock is the host's and this
 // changes nothing.
-void set_clock(int64_t unix_time_ns) {
+void set_clock(int64_t unix_time_ns, int64_t tolerance_ns) {
   timespec now;
   if (unix_time_ns <= 0 || ::clock_gettime(CLOCK_REALTIME, &now) != 0) return;
   const int64_t difference = unix_time_ns - (now.tv_sec * 1'000'000'000 + now.tv_nsec);
-  if (std::llabs(difference) < kClockToleranceNs) return;
+  if (std::llabs(difference) < tolerance_ns) return;
   const timespec wanted{unix_time_ns / 1'000'000'000, unix_time_ns % 1'000'000'000};
   ::clock_settime(CLOCK_REALTIME, &wanted);
 }
@@ -114,7 +115,8 @@ void Setup::make_directories(const std::string& default_user) {
 
 void Setup::apply(const json::object& hello, const std::string& default_user) {
   const auto time = int_field(hello, "unix_time_ns", 0, 0, INT64_MAX);
-  if (time) set_clock(*time);
+  const bool is_copy = find_field(hello, "resumed") != nullptr;
+  if (time) set_clock(*time, is_copy ? kCopyToleranceNs : kClockToleranceNs);
   const auto seed = text_field(hello, "seed");
   if (seed && !seed->empty()) mix_entropy(*seed);
   const auto hostname = text_field(hello, "hostname");
@@ -125,7 +127,7 @@ void Setup::apply(const json::object& hello, const std::string& default_user) {
   const auto sandbox = text_field(hello, "sandbox");
   if (sandbox && !sandbox->empty() && *sandbox != sandbox_) {
     // A copy of a sandbox is another machine, and is told which (resume.h); one that goes on is what it was.
-    if (find_field(hello, "resumed") == nullptr) write_etc("machine-id", hex(random_bytes(16)) + "\n");
+    if (!is_copy) write_etc("machine-id", hex(random_bytes(16)) + "\n");
     sandbox_ = *sandbox;
   }
   if (!std::exchange(done_, true)) {
