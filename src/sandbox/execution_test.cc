@@ -53,10 +53,10 @@ TEST(Execution, OutcomesAreWhatTheAgentSaid) {
     killed = co_await run("signal 9");
     EXPECT_EQ(killed.outcome->type, "signalled") << "an older kill was taken for this one's";
     // A kernel of the sandbox's own, of which the host sees nothing.
-    oom = co_await run("signal 9,\"oom\":true");
+    oom = co_await run("oom 9");
     EXPECT_EQ(oom.outcome->type, "oom_killed");
     EXPECT_EQ(oom.outcome->signal, 9);
-    term = co_await run("signal 15,\"oom\":true");
+    term = co_await run("oom 15");
     EXPECT_EQ(term.outcome->type, "signalled") << "another process was the victim";
     EXPECT_NE(term.outcome->message.find("memory limit"), std::string::npos);
     EXPECT_TRUE(co_await eventually([&] { return w.agent(id)->executions.empty(); })) << "the agent may forget them";

@@ -123,6 +123,7 @@ Awaitable<void> FakeAgent::start(uint32_t channel, const std::string& payload) {
   running.outcome = R"("outcome":"exited","code":0)";
   if (verb == "exit") running.outcome = R"("outcome":"exited","code":)" + rest;
   if (verb == "signal") running.outcome = R"("outcome":"signalled","signal":)" + rest;
+  if (verb == "oom") running.outcome = R"("outcome":"signalled","oom":true,"signal":)" + rest;  // its own kernel's doing
   if (verb == "print") running.out = rest;
   if (verb == "flood") running.left = std::stoull(rest);
   if (verb == "serve") running.out = rest;
