@@ -80,6 +80,7 @@ class CommandLine {
   void add_copy_commands();
   void add_network_commands();
   void add_template_commands();
+  void add_kernel_commands();
   void add_volume_commands();
   void add_key_commands();
   void add_host_commands();
@@ -419,6 +420,15 @@ void CommandLine::add_template_commands() {
   on_run(remove, [this](const Settings& s) { return actions_.template_remove(s, parsed_.name); });
 }
 
+void CommandLine::add_kernel_commands() {
+  CLI::App* group = app_.add_subcommand("kernel", "The kernel of microvm guests");
+  group->require_subcommand(1);
+  CLI::App* build = command(*group, "build", "Make one out of Debian's cloud kernel package, which is not installed");
+  build->add_option("--from", parsed_.name, "A .deb file [what this machine's apt has]")->check(CLI::ExistingFile);
+  on_run(build, [this](const Settings& s) { return actions_.kernel_build(s, parsed_.name); });
+  on_run(command(*group, "show", "The one in use"), [this](const Settings& s) { return actions_.kernel_show(s); });
+}
+
 void CommandLine::add_volume_commands() {
   CLI::App* group = app_.add_subcommand("volume", "Disks that outlive sandboxes");
   group->require_subcommand(1);
@@ -520,6 +530,7 @@ CommandLine::CommandLine(const Environment& environment, const Actions& actions)
   add_copy_commands();
   add_network_commands();
   add_template_commands();
+  add_kernel_commands();
   add_volume_commands();
   add_key_commands();
 }
@@ -593,6 +604,8 @@ Actions real_actions(std::function<int(const Settings&, const UpOptions&)> up) {
           command_template_list,
           command_template_info,
           command_template_remove,
+          command_kernel_build,
+          command_kernel_show,
           command_volume_create,
           command_volume_list,
           command_volume_show,

@@ -47,6 +47,8 @@ struct Actions {
   std::function<int(const Settings&, const TemplateOptions&)> template_build, template_import;
   std::function<int(const Settings&)> template_list;
   std::function<int(const Settings&, const std::string&)> template_info, template_remove;
+  std::function<int(const Settings&, const std::string& package)> kernel_build;
+  std::function<int(const Settings&)> kernel_show;
   std::function<int(const Settings&, const VolumeOptions&)> volume_create, volume_list, volume_show, volume_grow, volume_remove,
       volume_export, volume_import;
   std::function<int(const Settings&, const KeyOptions&)> key_create;

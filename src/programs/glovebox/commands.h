@@ -49,6 +49,10 @@ int command_template_list(const Settings& settings);
 int command_template_info(const Settings& settings, const std::string& name);
 int command_template_remove(const Settings& settings, const std::string& name);
 
+// The kernel of the microvm tier's guests, below the data directory. `package`: a .deb file, or empty.
+int command_kernel_build(const Settings& settings, const std::string& package);
+int command_kernel_show(const Settings& settings);
+
 int command_volume_create(const Settings& settings, const VolumeOptions& options);
 int command_volume_list(const Settings& settings, const VolumeOptions& options);
 int command_volume_show(const Settings& settings, const VolumeOptions& options);
