@@ -23,7 +23,7 @@ class MicrovmTest : public ::testing::Test {
   void SetUp() override {
     const std::string problem = testing::why_not(Tier::kMicrovm);
     if (!problem.empty()) GTEST_SKIP() << "microvm: " << problem;
-    host_ = std::make_unique<testing::Host>(Tier::kMicrovm);
+    host_ = std::make_unique<testing::Host>(Tier::kMicrovm, GLOVEBOX_REAL_AGENT);
   }
   Started start(const std::string& id) {
     const auto spec = host_->spec(id);
