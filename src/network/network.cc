@@ -63,7 +63,8 @@ class NetworkImpl : public Network {
     return {config_.is_enabled, is_running_, problem_, members_.size(), links_ ? links_->ready() : 0};
   }
   Awaitable<void> recover() override {
-    if (members_.empty()) {
+    while (is_starting_) co_await changed_.wait();  // a sandbox, or the pool, was faster: the router is in use then
+    if (members_.empty() && !router_) {
       is_starting_ = true;  // a first sandbox with a network waits until this is done
       co_await run_blocking(*pool_, [directory = config_.directory] {
         end_left_routers(directory);
