@@ -4,12 +4,13 @@
 import concurrent.futures
 import json
 import subprocess
+import threading
 import time
 
 import pytest
 
 import host
-from client import Sandbox, eventually
+from client import Sandbox, eventually, scaled
 from daemon import find_program
 
 SIZE = 6
@@ -174,6 +175,44 @@ def test_fifty_policies_are_not_mixed_up(pooled, tier):  # C24
     with concurrent.futures.ThreadPoolExecutor(10) as pool:
         results = list(pool.map(claim, range(50)))
     assert results.count("pool") >= LINKED and results.count("pool") == shelf(pooled, tier, network=True)["claimed"] - before
+
+
+SIZES = [100, 110, 120, 130, 140]  # in processes: a class of the pool for each
+
+
+def test_a_burst_that_the_pool_serves_alone_is_not_mixed_up(make_daemon, tier):  # C24, done-when 4
+    """All claims at the same moment, each with its own environment, policy, limits, user, directory and metadata."""
+    each = scaled(1, 10)
+    classes = ", ".join(f"{{count = {each}, network = true, processes = {size}}}" for size in SIZES)
+    daemon = make_daemon(config=f"[network]\nresolvers = [\"127.0.0.1:9\"]\n[pool]\n{tier} = [{classes}]\n")
+    eventually(lambda: sum(p["ready"] for p in daemon.admin.call("GET", "/v1/pool")["pools"]) == each * len(SIZES), 180, "the pool is full")
+    count = each * len(SIZES)
+    together = threading.Barrier(count)
+    ask = "import os, pwd, resource; print(os.environ['N'], pwd.getpwuid(os.getuid()).pw_name, os.getcwd(), os.uname().nodename, " \
+          "resource.getrlimit(resource.RLIMIT_NPROC)[0], sum(k.startswith('ONLY_') for k in os.environ), os.urandom(16).hex())"
+
+    def claim(n):
+        own, other = f"h{n}.example", f"h{(n + 1) % count}.example"
+        user, directory, size = ("root", "nobody")[n % 2], ("/", "/tmp", "/var")[n % 3], SIZES[n % len(SIZES)]
+        together.wait(60)
+        box = daemon.admin.create(runtime=tier, lifetime_ms=600_000 + n, env={"N": str(n), f"ONLY_{n}": "1"}, metadata={"n": str(n)}, user=user,
+                                  workdir=directory, limits={"processes": size}, network={"egress": "allowlist", "allow": [{"host": own}]})
+        assert box.info["started_from"] == "pool" and box.info["metadata"] == {"n": str(n)} and box.info["limits"]["processes"] == size, box.info
+        *seen, drawn = box.ok(["python3", "-c", ask], timeout_ms=60_000).split()
+        assert seen == [str(n), user, directory, box.id, str(size), "1"], (n, seen)
+        policy = daemon.admin.call("GET", box.path + "/network")["policy"]
+        assert [rule["host"] for rule in policy["allow"]] == [own]
+        box.run(f"getent hosts {own}; getent hosts {other}", timeout_ms=60_000)
+        eventually(lambda: any(e.get("host") == other for e in connections(box)), 8, "it is logged")
+        verdicts = {(e["host"], e["verdict"]) for e in connections(box) if e.get("host")}
+        assert (other, "denied") in verdicts and (other, "allowed") not in verdicts and (own, "denied") not in verdicts, (n, verdicts)
+        return box, drawn
+
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        results = list(pool.map(claim, range(count)))
+    assert len({box.id for box, _ in results}) == len({drawn for _, drawn in results}) == count
+    for box, _ in results:
+        box.kill()
 
 
 def connections(box):
