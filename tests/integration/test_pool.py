@@ -213,6 +213,7 @@ def test_a_burst_that_the_pool_serves_alone_is_not_mixed_up(make_daemon, tier): 
     assert len({box.id for box, _ in results}) == len({drawn for _, drawn in results}) == count
     for box, _ in results:
         box.kill()
+    assert daemon.log_path.read_text().count(" network.router ") == 1, "the pool and the recovery share one"
 
 
 def connections(box):
