@@ -539,11 +539,11 @@ def test_terminal_size_and_resize(sandbox):
 
 def test_resize_signals_the_program(sandbox):
     running = sandbox.start(["python3", "-uc", """if True:
-        import os, signal
+        import os, signal, time
         signal.signal(signal.SIGWINCH, lambda *_: os.write(1, b'changed %d\\n' % os.get_terminal_size().columns))
         print('ready')
-        while True:
-            signal.pause()
+        while True:  # a pause() that begins just after the signal would sleep for ever
+            time.sleep(0.1)
     """], pty={"cols": 80, "rows": 24})
     running.wait_for_output(b"ready")
     sandbox.api.call("POST", running.path + "/resize", json={"cols": 91, "rows": 24})
