@@ -292,13 +292,23 @@ std::mutex& initramfs_mutex() {
   return mutex;
 }
 
+// Every start asks: the agent is summed once for each kernel and agent. Under the mutex.
+Result<GuestKernel> open_known_kernel(const std::string& directory, const std::string& agent_path) {
+  static std::map<std::pair<std::string, std::string>, GuestKernel> known;
+  const auto key = std::pair(directory, agent_path);
+  const auto found = known.find(key);
+  if (found != known.end() && sys::exists(found->second.initramfs)) return found->second;
+  GB_TRY(auto kernel, open_kernel(directory, agent_path));
+  return known[key] = std::move(kernel);
+}
+
 }  // namespace
 
 Result<GuestKernel> guest_kernel(const std::string& data_dir, const std::string& agent_path) {
   const std::lock_guard lock(initramfs_mutex());
   const std::string current = sys::read_link(data_dir + "/kernels/current");
   if (current.empty()) return none();
-  return open_kernel(data_dir + "/kernels/" + current, agent_path);
+  return open_known_kernel(data_dir + "/kernels/" + current, agent_path);
 }
 
 Result<GuestKernel> build_guest_kernel(const std::string& data_dir, const std::string& agent_path, const std::string& package) {

@@ -7,9 +7,9 @@ import assert from "node:assert/strict";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
-import { native, required, tiers as allTiers, url } from "../native.mjs";
+import { native, required, tiers as allTiers, until, url } from "../native.mjs";
 
-export { native, url };
+export { native, until, url };
 export const tiers = allTiers.filter(([tier]) => tier !== "microvm");
 const program = required("GLOVEBOX_BIN");
 
@@ -70,14 +70,4 @@ export async function fails(mcp, code, name, args) {
   assert.equal(result._meta["glovebox/error"].code, code);
   assert.match(textOf(result), new RegExp(code));
   return result;
-}
-
-export async function until(check, what, seconds = 10) {
-  const deadline = Date.now() + seconds * 1000;
-  for (;;) {
-    const value = await check();
-    if (value) return value;
-    if (Date.now() > deadline) throw new Error(`${what} did not come true in ${seconds} s`);
-    await new Promise((done) => setTimeout(done, 20));
-  }
 }
