@@ -204,11 +204,8 @@ class Runtime {
 };
 
 struct MicrovmConfig {
-  std::string engine = "auto";   // auto, qemu, firecracker
   bool allow_emulation = false;  // where guests do not run on the processor: slow, and no wall against hostile code
   std::string qemu_path;         // empty: qemu-system-x86_64 in PATH
-  std::string firecracker_path;  // empty: firecracker in PATH
-  std::string jailer_path;       // empty: jailer in PATH
 };
 
 // Everything the tiers share about this daemon instance.
