@@ -58,6 +58,9 @@ Awaitable<void> serve(const tenant::Keys& keys, const Action& action, const Erro
                                  {"code", info(done.error().code).name}, {"message", done.error().message}});
   }
   if (exchange.response.head_sent()) {
+    // Nobody else learns why: the client sees only that the answer is not whole.
+    log::info("response.cut", {{"request", request_id}, {"method", exchange.request.method}, {"path", exchange.request.path},
+                               {"code", info(done.error().code).name}, {"message", done.error().message}});
     exchange.response.abort();
     co_return;
   }

@@ -323,6 +323,11 @@ HOSTILE = {
 }
 
 
+def test_an_archive_that_cannot_be_read_is_an_error(sandbox):
+    sandbox.put("/tmp/mixed/secret", b"root", user="root", mode="0600")
+    sandbox.api.refused("GET", sandbox.file_url("/tmp/mixed", "archive", user="user"), 403, "permission_denied")
+
+
 @pytest.mark.parametrize("case", HOSTILE)
 def test_archives_that_point_outside_are_refused(sandbox, case):
     sandbox.ok("mkdir -p /tmp/in")

@@ -10,12 +10,14 @@ constexpr uint64_t kMaxDiscarded = 1 << 30;
 
 Async<void> stream_out(Call& call, int status, http::Headers headers, sandbox::ByteSource& source) {
   auto& response = call.exchange.response;
+  // The first piece comes before the head: what fails at once is still a typed answer.
+  GB_CO_TRY(std::string piece, co_await source.read());
   GB_CO_TRYV(co_await response.begin(status, std::move(headers)));
-  while (true) {
-    GB_CO_TRY(const std::string piece, co_await source.read());
-    if (piece.empty()) co_return co_await response.end();
+  while (!piece.empty()) {
     GB_CO_TRYV(co_await response.write(piece));
+    GB_CO_TRY(piece, co_await source.read());
   }
+  co_return co_await response.end();
 }
 
 Result<void> check_archive(const http::Request& request) {
