@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
 #include <algorithm>
 
 #include "base/random.h"
@@ -293,6 +294,14 @@ TEST_P(FilesTest, RemovesVeryDeepTrees) {
             0);
   EXPECT_TRUE(ok({{"op", "remove"}, {"path", "/tmp/d"}, {"recursive", true}}));
   EXPECT_EQ(code({{"op", "stat"}, {"path", "/tmp/d"}}), "file_not_found");
+}
+
+TEST_P(FilesTest, TheAgentIsNoProcessOfTheSandbox) {
+  // Also not by the ids of its threads, which are small ones.
+  for (int pid = 1; pid < 30; ++pid) {
+    for (int signal : {SIGTERM, SIGKILL}) EXPECT_EQ(code({{"op", "signal"}, {"pid", pid}, {"signal", signal}}), "not_found") << pid;
+  }
+  EXPECT_EQ(agent().run({{"argv", {"true"}}}).exit_code(), 0);
 }
 
 TEST_P(FilesTest, SignalsAProcessById) {

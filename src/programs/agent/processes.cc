@@ -121,12 +121,14 @@ Result<void> op_signal(Operation& op) {
   GB_TRY(const int64_t pid, int_field(op.fields, "pid", 0, 1, INT_MAX));
   GB_TRY(const int64_t number, int_field(op.fields, "signal", SIGTERM, 1, 64));
   GB_TRY(const bool tree, bool_field(op.fields, "tree", false));
-  const auto target = read_process(static_cast<pid_t>(pid));
-  if (!target || is_own(op, target->pid) || target->state == 'Z') {
+  // From the list, which has no threads: /proc/<id> opens for a thread too, and a signal to one of the agent's would be the agent's.
+  const auto processes = all_processes();
+  const auto target = std::find_if(processes.begin(), processes.end(), [pid](const Process& process) { return process.pid == pid; });
+  if (target == processes.end() || is_own(op, target->pid) || target->state == 'Z') {
     return fail(Code::kNotFound, "no process " + std::to_string(pid));
   }
   std::vector<Process> victims;
-  if (tree) victims = descendants(all_processes(), target->pid);
+  if (tree) victims = descendants(processes, target->pid);
   const bool sent = signal_process(*target, static_cast<int>(number));
   for (const Process& process : victims) signal_process(process, static_cast<int>(number));
   if (!sent) return fail(Code::kNotFound, "no process " + std::to_string(pid));

@@ -125,7 +125,7 @@ std::vector<Process> descendants(const std::vector<Process>& processes, pid_t ro
 bool signal_process(const Process& process, int signal) {
   const int fd = static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0));
   if (fd < 0) {
-    if (errno == ESRCH) return false;
+    if (errno == ESRCH || errno == EINVAL || errno == ENOENT) return false;  // the latter two: a thread
     return ::kill(process.pid, signal) == 0;  // no pidfds here
   }
   const UniqueFd owner(fd);
