@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -58,12 +59,22 @@ struct MachineSpec {
   // ends again (LinuxRuntime::adopt looks in `process`).
   int to_agent = -1;
   int from_agent = -1;
+  // The directory of a snapshot that this engine wrote, to go on from; empty: it boots. Then `vcpus`, `memory_bytes` and the number of
+  // drives are those of the source, the drives are copies of its own, and kernel, initramfs and command line mean nothing.
+  std::string snapshot;
 };
 
 struct Machine {
   sys::ProcessId process;  // the monitor as the host sees it; adoption, death and usage look at it
   std::map<std::string, std::string>
       fields;  // added to the sandbox's record; keys begin with the engine's name
+};
+
+struct SnapshotJob {
+  std::string directory;  // exists; the engine's files there are called memory…, devices…
+  bool goes_on = true;    // else the machine stands still for good
+  // Called while the machine stands still and all that it wrote is in its drives: copies them.
+  std::function<Result<void>()> copy_drives;
 };
 
 class Engine {
@@ -84,6 +95,17 @@ class Engine {
   // Boots, and returns when the monitor runs: the agent runs or is
   // about to. On error nothing of it is left but files in spec.directory.
   virtual Result<Machine> start(const MachineSpec& spec, Deadline deadline) = 0;
+
+  // Whether snapshot() and MachineSpec::snapshot are there.
+  virtual bool keeps_memory() const { return false; }
+  // What must be the same wherever a snapshot of a machine that is started now is taken up: a change that its monitor would not notice
+  // makes a machine that is subtly broken.
+  virtual Result<std::map<std::string, std::string>> needs() const { return std::map<std::string, std::string>{}; }
+  // The machine's memory and devices, at one moment with its drives. On an error the machine goes on, if it still can.
+  virtual Result<void> snapshot(const Record& record, const SnapshotJob& job, Deadline deadline) {
+    (void)record, (void)job, (void)deadline;
+    return fail(Code::kUnsupported, std::string(name()) + " machines keep files only");
+  }
 
   // Whether the monitor still answers; kTimeout when it hangs. Not while its cgroup is frozen.
   virtual Result<void> ping(const Record& record, Deadline deadline) = 0;
