@@ -183,19 +183,19 @@ def test_clocks_of_executions_do_not_stop(create):
 
 
 def test_timeouts_can_pause(create, api):
-    box = create(on_timeout="pause", lifetime_ms=1500)
+    box = create(on_timeout="pause", lifetime_ms=3000)
     run = box.start("i=0; while :; do i=$((i+1)); echo $i >/tmp/n; sleep 0.01; done")
-    eventually(lambda: state(box) == "paused", 6, "the end of its lifetime pauses it")
+    eventually(lambda: state(box) == "paused", 12, "the end of its lifetime pauses it")
     assert box.info["paused"]["cause"] == "lifetime" and box.info["on_timeout"] == "pause"
     assert int(box.ok("cat /tmp/n")) > 10, "used, it goes on"
     assert state(box) == "ready" and run.refresh()["state"] == "running"
-    eventually(lambda: state(box) == "paused", 6, "its new lifetime ends, too")
+    eventually(lambda: state(box) == "paused", 12, "its new lifetime ends, too")
     idle = create(on_timeout="pause", idle_timeout_ms=700)
     eventually(lambda: state(idle) == "paused", 6, "idleness pauses it")
     assert idle.info["paused"]["cause"] == "idle"
-    mortal = create(lifetime_ms=1000)
+    mortal = create(lifetime_ms=4000)
     pause(mortal)
-    eventually(lambda: state(mortal) == "ended", 5, "without it the lifetime ends a paused one")
+    eventually(lambda: state(mortal) == "ended", 12, "without it the lifetime ends a paused one")
 
 
 def test_delete_works_from_every_state(create, api):

@@ -364,9 +364,9 @@ def test_hibernated_it_has_no_process_and_is_resumed_by_use(create, daemon, tier
 
 
 def test_timeouts_can_hibernate(create):
-    box = create(on_timeout="hibernate", lifetime_ms=1500)
+    box = create(on_timeout="hibernate", lifetime_ms=3000)
     box.put("/tmp/f", b"kept")
-    eventually(lambda: box.refresh()["state"] == "paused", 8, "the end of its lifetime")
+    eventually(lambda: box.refresh()["state"] == "paused", 12, "the end of its lifetime")
     assert box.info["paused"]["hibernated"] and box.info["paused"]["cause"] == "lifetime"
     assert box.get("/tmp/f") == b"kept" and box.refresh()["state"] == "ready"
 
