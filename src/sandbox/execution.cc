@@ -329,6 +329,7 @@ void RunningExecution::take_exited(const std::string& payload) {
 Awaitable<void> RunningExecution::settle(ExecInfo ended, bool had_oom) {
   const auto self = shared_from_this();
   const bool unhappy = ended.outcome->type == "signalled" || ended.outcome->exit_code.value_or(0) != 0;
+  if (had_oom && on_oom_inside) on_oom_inside();
   if (unhappy && !had_oom && was_oom) had_oom = co_await was_oom();
   if (unhappy && had_oom) {
     // The main process itself, when it died of SIGKILL; a guest kernel in user space ends it with a status of its own making.

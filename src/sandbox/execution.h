@@ -75,6 +75,7 @@ class RunningExecution : public Execution, public channel::Receiver, public std:
   std::function<std::optional<Clock::time_point>()> awake_since;
   // Asked when the main process died of SIGKILL: whether the kernel's OOM killer ran in the sandbox since the last time.
   std::function<Awaitable<bool>()> was_oom;
+  std::function<void()> on_oom_inside;  // the sandbox's own kernel killed something, which the host does not see
   bool oom_ends_sandbox = false;  // the tier's kernel runs in user space: exit statuses after an OOM kill are not the program's
 
  private:

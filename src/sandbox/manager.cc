@@ -36,6 +36,9 @@ tl::unexpected<Error> bad_field(const std::string& field, const std::string& wha
   return fail(Code::kInvalidArgument, field + ": " + what, {{"field", field}});
 }
 
+// What a sandbox needs to be of any use: a machine of its own holds a kernel too.
+uint64_t least_memory_bytes(runtime::Tier tier) { return (tier == runtime::Tier::kMicrovm ? 96ull : 16ull) << 20; }
+
 Result<void> check_limit(const std::string& field, double value, double min, double max) {
   if (value >= min && value <= max) return {};
   const auto show = [](double v) { return v == static_cast<double>(static_cast<int64_t>(v)) ? std::to_string(static_cast<int64_t>(v)) : std::to_string(v); };
@@ -267,7 +270,7 @@ class ManagerImpl : public Manager {
   }
   Result<runtime::Runtime*> choose_runtime(const Caller& caller, const CreateSpec& spec) const;
   runtime::Runtime* runtime_of(runtime::Tier tier) const;
-  Result<runtime::Limits> limits_for(const CreateSpec& spec) const;
+  Result<runtime::Limits> limits_for(const CreateSpec& spec, runtime::Tier tier) const;
   Result<Millis> checked_lifetime(Millis wanted) const;
   Result<codec::SandboxDocument> plan(const Caller& caller, const CreateSpec& spec, const image::Template& tmpl,
                                       runtime::Tier tier) const;
@@ -337,7 +340,7 @@ runtime::Runtime* ManagerImpl::runtime_of(runtime::Tier tier) const {
   return nullptr;
 }
 
-Result<runtime::Limits> ManagerImpl::limits_for(const CreateSpec& spec) const {
+Result<runtime::Limits> ManagerImpl::limits_for(const CreateSpec& spec, runtime::Tier tier) const {
   runtime::Limits l = config_.default_limits;
   const runtime::Limits& max = config_.max_limits;
   constexpr double kMiB = 1 << 20;
@@ -347,7 +350,7 @@ Result<runtime::Limits> ManagerImpl::limits_for(const CreateSpec& spec) const {
   l.processes = spec.processes.value_or(l.processes);
   l.open_files = spec.open_files.value_or(l.open_files);
   GB_TRYV(check_limit("limits.cpus", l.cpus, 0.05, max.cpus));
-  GB_TRYV(check_limit("limits.memory_mb", static_cast<double>(l.memory_bytes) / kMiB, 16, static_cast<double>(max.memory_bytes) / kMiB));
+  GB_TRYV(check_limit("limits.memory_mb", static_cast<double>(l.memory_bytes) / kMiB, static_cast<double>(least_memory_bytes(tier)) / kMiB, static_cast<double>(max.memory_bytes) / kMiB));
   GB_TRYV(check_limit("limits.disk_mb", static_cast<double>(l.disk_bytes) / kMiB, 16, static_cast<double>(max.disk_bytes) / kMiB));
   GB_TRYV(check_limit("limits.processes", static_cast<double>(l.processes), 8, static_cast<double>(max.processes)));
   GB_TRYV(check_limit("limits.open_files", static_cast<double>(l.open_files), 64, static_cast<double>(max.open_files)));
@@ -367,7 +370,7 @@ Result<codec::SandboxDocument> ManagerImpl::plan(const Caller& caller, const Cre
                                                  runtime::Tier tier) const {
   codec::SandboxDocument d;
   SandboxInfo& i = d.info;
-  GB_TRY(i.limits, limits_for(spec));
+  GB_TRY(i.limits, limits_for(spec, tier));
   GB_TRYV(check_map("env", spec.env, 1000, 256 * 1024));
   GB_TRYV(check_map("metadata", spec.metadata, 64, 16 * 1024));
   GB_TRY(const Millis lifetime, checked_lifetime(spec.lifetime.value_or(config_.default_lifetime)));

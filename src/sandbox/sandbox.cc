@@ -46,6 +46,11 @@ Sandbox::Sandbox(Context context, codec::SandboxDocument document)
 SandboxInfo Sandbox::snapshot_info() const {
   SandboxInfo info = document_.info;
   info.running_executions = running_executions_;
+  if (info.tier == runtime::Tier::kMicrovm) {
+    const StringMap& facts = document_.record.fields;
+    if (const auto engine = facts.find("engine"); engine != facts.end()) info.engine = engine->second;
+    if (const auto accel = facts.find("accel"); accel != facts.end()) info.accel = accel->second;
+  }
   return info;
 }
 
@@ -457,6 +462,9 @@ std::shared_ptr<RunningExecution> Sandbox::add_execution(ExecInfo info) {
   const std::string spool = spool_directory(*context_.execution.config, document_.info.id) + "/" + id;
   auto execution = std::make_shared<RunningExecution>(context_.execution, std::move(info), spool, std::move(counts));
   execution->oom_ends_sandbox = document_.info.tier == runtime::Tier::kGvisor;
+  execution->on_oom_inside = [weak] {
+    if (const auto self = weak.lock()) ++self->oom_kills_inside_;
+  };
   execution->was_oom = [weak]() -> Awaitable<bool> {
     const auto self = weak.lock();
     if (!self) co_return false;
@@ -567,8 +575,12 @@ std::vector<ExecInfo> Sandbox::executions() const {
 Async<runtime::Usage> Sandbox::usage() {
   const auto self = shared_from_this();
   GB_CO_TRYV(check_usable());
-  co_return co_await run_blocking(*context_.execution.pool, [this, directory = is_hibernated() ? document_.image->directory : ""]() -> Result<runtime::Usage> {
-    if (directory.empty()) return context_.runtime->usage(document_.record);
+  co_return co_await run_blocking(*context_.execution.pool, [this, inside = oom_kills_inside_, directory = is_hibernated() ? document_.image->directory : ""]() -> Result<runtime::Usage> {
+    if (directory.empty()) {
+      GB_TRY(auto usage, context_.runtime->usage(document_.record));
+      usage.oom_kills += inside;
+      return usage;
+    }
     runtime::Usage usage;
     usage.disk_bytes = disk_bytes(directory);
     return usage;

@@ -206,6 +206,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   bool death_is_watched_ = false;
   bool connected_ = false;  // and its agent has answered this daemon
   uint64_t seen_oom_kills_ = 0;
+  uint64_t oom_kills_inside_ = 0;  // that the agent told of, since this daemon's start
   std::optional<std::pair<std::string, std::string>> end_wanted_;  // reason, message; set once
 };
 

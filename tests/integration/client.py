@@ -22,9 +22,21 @@ def scaled(short, full):
     return full if LONG else short
 
 
+class Patience:
+    """How much longer things may take on what is tested now: 1 but for an emulated machine."""
+
+    factor = 1
+
+    def __call__(self, seconds):
+        return seconds * self.factor
+
+
+patience = Patience()
+
+
 def eventually(check, seconds=10.0, what="condition"):
     """Polls `check` until it gives something true and returns that. Only for facts that no call waits for."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience(seconds)
     while True:
         value = check()
         if value:
@@ -198,6 +210,7 @@ class Execution:
 
     def wait(self, timeout_ms=30_000):
         """The execution, which must have ended within the time."""
+        timeout_ms = min(patience(timeout_ms), 300_000)
         done = self.api.call("GET", f"{self.path}/wait?timeout_ms={timeout_ms}", timeout=timeout_ms / 1000 + 10)
         assert done["state"] == "ended", done
         return done
@@ -212,12 +225,12 @@ class Execution:
 
     def wait_for_output(self, text, seconds=10.0):
         """Long-polls until the output so far contains `text`; returns (all bytes, cursor after them)."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patience(seconds)
         data, cursor = b"", 0
         while text not in data:
             left = deadline - time.monotonic()
             assert left > 0, f"{text!r} did not appear in {data!r}"
-            page = self.output(f"&cursor={cursor}&wait_ms={max(1, int(left * 1000))}")
+            page = self.output(f"&cursor={cursor}&wait_ms={max(1, min(30_000, int(left * 1000)))}")
             data += b"".join(chunk_bytes(chunk) for chunk in page["chunks"])
             cursor = page["next_cursor"]
             assert page["chunks"] or not page["ended"], f"ended without {text!r}: {data!r}"

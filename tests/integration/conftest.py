@@ -7,7 +7,7 @@ import time
 import pytest
 
 from fixtures import (  # noqa: F401
-    api, create, daemon, make_daemon, place, pytest_collection_modifyitems, pytest_generate_tests, runtimes, sandbox, settings, tier)
+    api, create, daemon, make_daemon, place, pytest_collection_modifyitems, pytest_generate_tests, pytest_runtest_setup, runtimes, sandbox, settings, tier)
 
 
 @pytest.fixture

@@ -31,8 +31,11 @@ class Daemon:
     `place` is a context manager in which the daemon is started and called, such as a network namespace of the test's.
     """
 
-    def __init__(self, data_dir, *options, place=contextlib.nullcontext()):
+    def __init__(self, data_dir, *options, place=contextlib.nullcontext(), emulate=False):
         self.program = find_program()
+        self.environment = {k: v for k, v in os.environ.items() if k != "GLOVEBOX_MICROVM_ALLOW_EMULATION"}
+        if emulate:
+            self.environment["GLOVEBOX_MICROVM_ALLOW_EMULATION"] = "1"
         self.data_dir = pathlib.Path(data_dir)
         self.options = options
         self.place = place
@@ -45,7 +48,7 @@ class Daemon:
         command = [self.program, "up", "--data-dir", str(self.data_dir), "--listen", "127.0.0.1:0", *self.options]
         with open(self.log_path, "ab") as log, self.place:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            start_new_session=True)
+                                            start_new_session=True, env=self.environment)
         self.state = eventually(self.ready_state, 120, "the daemon is ready")
         self.url, self.pid = self.state["url"], self.state["pid"]
         self.admin = Api(self.url, (self.data_dir / "admin.key").read_text().strip(), place=self.place)
@@ -98,8 +101,17 @@ class Daemon:
         return self.sandbox_ids(("creating", "ready", "paused", "ending"))
 
 
+TEST_DATA = pathlib.Path(os.environ.get("GLOVEBOX_TEST_DATA_DIR", "/var/lib/glovebox"))
+
+
+def share_kernel(data_dir):
+    """The guest's kernel of microvm sandboxes, where one has been made."""
+    if (TEST_DATA / "kernels" / "current").exists():
+        (data_dir / "kernels").symlink_to(TEST_DATA / "kernels")
+
+
 def share_templates(data_dir):
-    source = pathlib.Path(os.environ.get("GLOVEBOX_TEST_DATA_DIR", "/var/lib/glovebox")) / "templates"
+    source = TEST_DATA / "templates"
     if not (source / "names" / "base").exists():
         pytest.exit(f"no `base` template in {source}: run `glovebox template build base`, "
                     "or set GLOVEBOX_TEST_DATA_DIR", 2)

@@ -4,7 +4,10 @@
 GLOVEBOX_BIN            the program (default: build/release or build/dev)
 GLOVEBOX_TEST_DATA_DIR  a data directory with a built `base` template (default: /var/lib/glovebox)
 GLOVEBOX_TIERS          comma-separated tiers to test (default: all; one that does not work here is skipped)
+GLOVEBOX_ALL_TIERS=1    every test on microvm too, where the machine has to be emulated; otherwise those marked `microvm`
 GLOVEBOX_LONG=1         full sizes
+
+Where the processor runs no guests the tests allow their daemons to emulate one: the same code, many times slower.
 """
 
 import collections
@@ -13,12 +16,19 @@ import os
 
 import pytest
 
+import client
 import host
 from client import LONG, eventually
-from daemon import Daemon, share_templates
+from daemon import Daemon, share_kernel, share_templates
 
 ALL_TIERS = ["container", "gvisor", "microvm"]
 TIERS = [t for t in os.environ.get("GLOVEBOX_TIERS", "").split(",") if t] or ALL_TIERS
+EMULATED_IS_SLOWER = 6
+EVERYTHING = os.environ.get("GLOVEBOX_ALL_TIERS") == "1"
+
+
+# Whether the tests of this run need a microvm, and what runs now.
+wanted = {"emulation": False, "item": None}
 
 
 def pytest_generate_tests(metafunc):
@@ -26,7 +36,21 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("tier", TIERS, indirect=True)
 
 
+def on_microvm(item):
+    call = getattr(item, "callspec", None)
+    return bool(call) and call.params.get("tier") == "microvm"
+
+
+def pytest_runtest_setup(item):
+    wanted["item"] = item
+
+
 def pytest_collection_modifyitems(items):
+    for item in items:
+        if on_microvm(item) and not (EVERYTHING or item.get_closest_marker("microvm")):
+            item.add_marker(pytest.mark.skip(reason="microvm: run with ./test --all-tiers"))
+        elif on_microvm(item):
+            wanted["emulation"] = True
     if not LONG:
         skip = pytest.mark.skip(reason="minutes long: set GLOVEBOX_LONG=1")
         for item in items:
@@ -51,11 +75,14 @@ def make_daemon(tmp_path_factory, place):
     """Starts daemons; all are stopped at the end and must leave the host as it was. `config` becomes their config.toml."""
     started = []
 
-    def make(*options, config=""):
+    def make(*options, config="", emulate=False):
+        emulate = emulate or EVERYTHING or on_microvm(wanted["item"])
         data_dir = tmp_path_factory.mktemp("data")
         share_templates(data_dir)
+        if emulate:
+            share_kernel(data_dir)
         (data_dir / "config.toml").write_text(config)
-        daemon = Daemon(data_dir, *options, place=place)
+        daemon = Daemon(data_dir, *options, place=place, emulate=emulate)
         started.append(daemon)
         return daemon.start()
 
@@ -73,7 +100,7 @@ def make_daemon(tmp_path_factory, place):
 @pytest.fixture(scope="session")
 def daemon(make_daemon, settings):
     """The daemon of the session."""
-    with leaving_nothing(make_daemon(config=settings)) as daemon:
+    with leaving_nothing(make_daemon(config=settings, emulate=wanted["emulation"])) as daemon:
         yield daemon
 
 
@@ -123,7 +150,9 @@ def tier(request, runtimes):
     if not found or not found["usable"]:
         reason = found["problem"] if found else "not known to this version"
         pytest.skip(f"{request.param}: {reason}")
-    return request.param
+    client.patience.factor = EMULATED_IS_SLOWER if found["facts"].get("accel") == "emulated" else 1
+    yield request.param
+    client.patience.factor = 1
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 import host
-from client import chunk_bytes, eventually, raw_connection, raw_head, scaled
+from client import chunk_bytes, eventually, patience, raw_connection, raw_head, scaled
 
 MIB = 1 << 20
 
@@ -78,13 +78,13 @@ def test_a_background_child_does_not_hold_the_call(sandbox, stopwatch):  # C01
     sandbox.run(["true"])
     with stopwatch() as watch:
         done = sandbox.run(["sh", "-c", "sleep 300 & echo done"], timeout_ms=30_000)
-    assert watch.seconds < 1.0
+    assert watch.seconds < patience(1.0)
     assert_exited(done, 0, "done\n")
     assert done["children_left"] is True
     with stopwatch() as watch:
         sandbox.ls("/tmp")
         sandbox.ok(["true"])
-    assert watch.seconds < 1.0
+    assert watch.seconds < patience(1.0)
     (sleeper,) = [p for p in sandbox.processes() if p["argv"] == ["sleep", "300"]]
     assert sleeper["execution"] == done["id"]
     sandbox.api.call("POST", f"{sandbox.path}/processes/{sleeper['pid']}/signal", json={"signal": "KILL"})
@@ -110,8 +110,8 @@ def test_timeout_kills_every_descendant(sandbox, stopwatch):  # C03
         eventually(lambda: len(processes_of(sandbox, running.id)) >= 6, 1.5, "the whole tree runs")
         done = running.wait()
     assert done["outcome"]["type"] == "timed_out" and "exit_code" not in done["outcome"], done
-    assert 1500 <= done["duration_ms"] <= 2500
-    assert watch.seconds <= 2.5
+    assert 1500 <= done["duration_ms"] <= patience(2500)
+    assert watch.seconds <= patience(2.5)
     assert not processes_of(sandbox, running.id)
     sandbox.ok(["sleep", "6"])  # until the latest moment at which a survivor would act
     assert [name for name in ("late", "late2", "late3") if sandbox.exists(f"/tmp/{name}")] == []
@@ -123,7 +123,7 @@ def test_timeout_fires_in_time(sandbox, stopwatch, timeout_ms, least, most):  # 
     with stopwatch() as watch:
         done = sandbox.run("sleep 5; echo hello", timeout_ms=timeout_ms)
     assert done["outcome"]["type"] == "timed_out" and done["stdout"] == ""
-    assert least <= watch.seconds <= most
+    assert least <= watch.seconds <= patience(most)
 
 
 def test_timeout_zero_means_none(sandbox):  # C04
@@ -136,7 +136,7 @@ def test_kill_grace_lets_a_program_clean_up_and_no_longer(sandbox, stopwatch):
     with stopwatch() as watch:
         stubborn = sandbox.run("trap '' TERM; while :; do sleep 0.1; done", timeout_ms=500, kill_grace_ms=700)
     assert stubborn["outcome"]["type"] == "timed_out"
-    assert 1.2 <= watch.seconds <= 1.9
+    assert 1.2 <= watch.seconds <= patience(1.9)
 
 
 def test_output_before_a_timeout_is_kept_in_order(sandbox):  # C06
@@ -156,7 +156,7 @@ def test_timeout_holds_when_the_client_is_gone(sandbox):
         (orphan,) = eventually(lambda: [e for e in sandbox.executions() if e["name"] == "orphan"])
     done = sandbox.api.call("GET", f"{sandbox.path}/executions/{orphan['id']}/wait?timeout_ms=5000")
     assert done["outcome"]["type"] == "timed_out"
-    assert 900 <= done["duration_ms"] <= 1600
+    assert 900 <= done["duration_ms"] <= patience(1600)
 
 
 def test_a_client_that_leaves_does_not_touch_the_command(sandbox):
@@ -176,7 +176,7 @@ def test_wait_returns_at_its_own_deadline(sandbox, stopwatch):
     running = sandbox.start(["sleep", "30"])
     with stopwatch() as watch:
         info = sandbox.api.call("GET", running.path + "/wait?timeout_ms=300")
-    assert info["state"] == "running" and 0.3 <= watch.seconds < 1.0
+    assert info["state"] == "running" and 0.3 <= watch.seconds < patience(1.0)
     results = []
     waiter = threading.Thread(target=lambda: results.append(running.wait()))
     waiter.start()
@@ -347,7 +347,7 @@ def test_standard_input(sandbox, stopwatch):  # C15
     with stopwatch() as watch:
         assert_exited(sandbox.run(["cat"]), 0, "")
         done = sandbox.run(["python3", "-c", "input('passphrase: ')"])
-    assert watch.seconds < 3 and done["exit_code"] == 1 and "EOFError" in done["stderr"]
+    assert watch.seconds < patience(3) and done["exit_code"] == 1 and "EOFError" in done["stderr"]
     assert sandbox.ok(["readlink", "/proc/self/fd/0"]) == "/dev/null\n"
 
 
@@ -401,7 +401,7 @@ def test_waiting_for_output_ends_with_the_output(sandbox, stopwatch):
     running = sandbox.start("read x; echo $x", stdin=True)
     with stopwatch() as watch:
         page = running.output("&wait_ms=300")
-    assert page["chunks"] == [] and page["ended"] is False and 0.3 <= watch.seconds < 1
+    assert page["chunks"] == [] and page["ended"] is False and 0.3 <= watch.seconds < patience(1)
     poll = concurrent.futures.ThreadPoolExecutor(1).submit(running.output, "&wait_ms=20000")
     running.send(b"now\n")
     assert [chunk_bytes(c) for c in poll.result(5)["chunks"]] == [b"now\n"]

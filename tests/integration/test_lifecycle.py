@@ -10,7 +10,7 @@ import time
 import pytest
 
 import host
-from client import LONG, Api, check_error, eventually, raw_connection, raw_head, scaled
+from client import LONG, Api, check_error, eventually, patience, raw_connection, raw_head, scaled
 
 
 def parse_time(text):
@@ -159,23 +159,23 @@ def ended_within(box, seconds):
 
 
 def test_lifetime_ends_a_busy_sandbox(create):
-    box = create(lifetime_ms=3000)
+    box = create(lifetime_ms=patience(3000))
     running = box.start(["sleep", "60"])
     done = running.wait(10_000)
     assert done["outcome"]["type"] == "sandbox_ended"
     info = ended_within(box, 5)
     assert info["ended"]["reason"] == "lifetime" and info["ended"]["message"]
-    assert 2.9 < parse_time(info["ended"]["at"]) - parse_time(info["created_at"]) < 6
+    assert patience(2.9) < parse_time(info["ended"]["at"]) - parse_time(info["created_at"]) < patience(6)
     assert box.refuse_run(["true"], 410, "sandbox_ended")["details"]["reason"] == "lifetime"
 
 
 def test_idle_timeout_spares_a_busy_sandbox(create):
-    box = create(idle_timeout_ms=1500)
-    running = box.start(["sleep", "3"])
+    box = create(idle_timeout_ms=patience(1500))
+    running = box.start(["sleep", str(patience(3))])
     assert running.wait()["outcome"]["type"] == "exited", "an execution counts as use"
     info = ended_within(box, 6)
     assert info["ended"]["reason"] == "idle"
-    assert parse_time(info["ended"]["at"]) - parse_time(running.refresh()["ended_at"]) > 1.4
+    assert parse_time(info["ended"]["at"]) - parse_time(running.refresh()["ended_at"]) > patience(1.4)
 
 
 def test_an_idle_sandbox_costs_no_cpu_and_wakes_for_a_call(create, tier):
@@ -202,7 +202,7 @@ def test_what_still_runs_keeps_a_sandbox_awake(create):
 
 
 def test_deadlines_hold_for_a_frozen_sandbox(create):
-    box = create(lifetime_ms=4000)
+    box = create(lifetime_ms=patience(4000))
     eventually(lambda: box.refresh()["frozen"], 4, "it is frozen")
     assert ended_within(box, 6)["ended"]["reason"] == "lifetime"
 

@@ -2,7 +2,6 @@
 """Sandboxes with a kernel of their own, emulated where this host's processor runs no guests: slow, and the same code."""
 
 import os
-import pathlib
 import platform
 
 import pytest
@@ -13,12 +12,9 @@ from client import eventually
 
 @pytest.fixture(scope="module")
 def emulating(tmp_path_factory):
-    kernels = pathlib.Path(os.environ.get("GLOVEBOX_TEST_DATA_DIR", "/var/lib/glovebox")) / "kernels"
-    if not (kernels / "current").exists():
-        pytest.skip(f"no guest kernel in {kernels}: run `glovebox kernel build`")
     data_dir = tmp_path_factory.mktemp("microvm")
     daemons.share_templates(data_dir)
-    (data_dir / "kernels").symlink_to(kernels)
+    daemons.share_kernel(data_dir)
     own = daemons.Daemon(data_dir, "--microvm-allow-emulation").start()
     runtimes = {r["runtime"]: r for r in own.admin.call("GET", "/v1/runtimes")["runtimes"]}
     if not runtimes["microvm"]["usable"]:

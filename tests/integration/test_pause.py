@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from client import Execution, Sandbox, check_error, eventually, scaled
+from client import Execution, Sandbox, check_error, eventually, patience, scaled
 
 COUNTER = """
 import os, socket, threading, time
@@ -183,17 +183,17 @@ def test_clocks_of_executions_do_not_stop(create):
 
 
 def test_timeouts_can_pause(create, api):
-    box = create(on_timeout="pause", lifetime_ms=3000)
+    box = create(on_timeout="pause", lifetime_ms=patience(3000))
     run = box.start("i=0; while :; do i=$((i+1)); echo $i >/tmp/n; sleep 0.01; done")
     eventually(lambda: state(box) == "paused", 12, "the end of its lifetime pauses it")
     assert box.info["paused"]["cause"] == "lifetime" and box.info["on_timeout"] == "pause"
     assert int(box.ok("cat /tmp/n")) > 10, "used, it goes on"
     assert state(box) == "ready" and run.refresh()["state"] == "running"
     eventually(lambda: state(box) == "paused", 12, "its new lifetime ends, too")
-    idle = create(on_timeout="pause", idle_timeout_ms=700)
+    idle = create(on_timeout="pause", idle_timeout_ms=patience(700))
     eventually(lambda: state(idle) == "paused", 6, "idleness pauses it")
     assert idle.info["paused"]["cause"] == "idle"
-    mortal = create(lifetime_ms=4000)
+    mortal = create(lifetime_ms=patience(4000))
     pause(mortal)
     eventually(lambda: state(mortal) == "ended", 12, "without it the lifetime ends a paused one")
 

@@ -12,7 +12,7 @@ import time
 import pytest
 
 import host
-from client import Execution, Sandbox, check_error, eventually, scaled
+from client import Execution, Sandbox, check_error, eventually, patience, scaled
 
 # A counter in a thread, an open file, an open loopback connection: all of it must go on.
 WORKER = """
@@ -364,7 +364,7 @@ def test_hibernated_it_has_no_process_and_is_resumed_by_use(create, daemon, tier
 
 
 def test_timeouts_can_hibernate(create):
-    box = create(on_timeout="hibernate", lifetime_ms=3000)
+    box = create(on_timeout="hibernate", lifetime_ms=patience(3000))
     box.put("/tmp/f", b"kept")
     eventually(lambda: box.refresh()["state"] == "paused", 12, "the end of its lifetime")
     assert box.info["paused"]["hibernated"] and box.info["paused"]["cause"] == "lifetime"

@@ -13,7 +13,7 @@ import time
 import pytest
 
 import host
-from client import Sandbox, eventually
+from client import Sandbox, eventually, patience
 from daemon import find_program
 
 CONFIG = "[volumes]\nmax_per_tenant = 40\nmax_mb = 4096\nmax_total_mb = 20000\n"
@@ -169,10 +169,10 @@ def kill_processes(box):
 def test_every_end_gives_it_back(owner, tier, volume):
     v = volume()
     # Its lifetime.
-    box = owner.admin.create(runtime=tier, lifetime_ms=700, volumes=[mount(v)])
+    box = owner.admin.create(runtime=tier, lifetime_ms=patience(700), volumes=[mount(v)])
     eventually(lambda: look(owner, v)["writer"] is None, 20, "the end of its lifetime")
     # Its idle timeout.
-    box = owner.admin.create(runtime=tier, lifetime_ms=60_000, idle_timeout_ms=400, volumes=[mount(v)])
+    box = owner.admin.create(runtime=tier, lifetime_ms=60_000, idle_timeout_ms=patience(400), volumes=[mount(v)])
     eventually(lambda: look(owner, v)["writer"] is None, 20, "idleness")
     # Its process was killed on the host.
     box = start(owner, tier, mount(v))

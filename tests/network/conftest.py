@@ -14,7 +14,7 @@ import lab as lab_module  # noqa: E402
 import leftovers  # noqa: E402
 import netns  # noqa: E402
 from fixtures import (  # noqa: E402, F401
-    api, leaving_nothing, make_daemon, pytest_collection_modifyitems, pytest_generate_tests, runtimes, tier)
+    api, leaving_nothing, make_daemon, pytest_collection_modifyitems, pytest_generate_tests, pytest_runtest_setup, runtimes, tier, wanted)
 from networked import NONE, SETTINGS, Networked, first_refusal  # noqa: E402
 
 
@@ -44,7 +44,7 @@ def settings():
 @pytest.fixture(scope="session")
 def daemon(make_daemon, settings):
     """The daemon of the session, with the processes that it starts for the first sandbox with a link."""
-    made = make_daemon(config=settings)
+    made = make_daemon(config=settings, emulate=wanted["emulation"])
     first = made.admin.call("POST", "/v1/sandboxes", expect=201, json={"network": NONE})
     made.admin.call("DELETE", f"/v1/sandboxes/{first['id']}")
     with leaving_nothing(made) as daemon:

@@ -12,7 +12,7 @@ for _module in ("fixtures", "daemon", "client", "browser"):
 
 from browser import Browser, find_chromium  # noqa: E402
 from fixtures import (  # noqa: E402, F401
-    api, create, daemon, make_daemon, place, pytest_collection_modifyitems, pytest_generate_tests, runtimes, sandbox, settings, tier)
+    api, create, daemon, make_daemon, place, pytest_collection_modifyitems, pytest_generate_tests, pytest_runtest_setup, runtimes, sandbox, settings, tier)
 
 
 @pytest.fixture(scope="session")

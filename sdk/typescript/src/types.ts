@@ -107,6 +107,10 @@ export interface SandboxInfo {
   /** The snapshot it was started from or reset to last. */
   snapshotId: string | null;
   volumes: VolumeMount[];
+  /** Of a microvm, once it runs. */
+  engine?: string;
+  /** Of a microvm, once it runs. */
+  accel?: "kvm" | "emulated";
 }
 
 export interface UpdateSandbox {

@@ -111,7 +111,7 @@ bj::object view(const sandbox::SandboxInfo& i) {
   for (const auto& [key, value] : i.env) env_keys.emplace_back(key);
   bj::value ended = nullptr;
   if (i.ended) ended = {{"at", iso_time(i.ended->at)}, {"reason", i.ended->reason}, {"message", i.ended->message}};
-  return {{"id", i.id},
+  bj::object out{{"id", i.id},
           {"state", sandbox::state_name(i.state)},
           {"runtime", runtime::tier_name(i.tier)},
           {"template", {{"name", i.template_name}, {"version", i.template_version}}},
@@ -133,6 +133,9 @@ bj::object view(const sandbox::SandboxInfo& i) {
           {"paused", paused_view(i)},
           {"running_executions", i.running_executions},
           {"ended", std::move(ended)}};
+  if (!i.engine.empty()) out["engine"] = i.engine;
+  if (!i.accel.empty()) out["accel"] = i.accel;
+  return out;
 }
 
 bj::object view(const sandbox::ExecInfo& i) {

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/vm_sockets.h>
 #include <net/if.h>
 #include <net/route.h>
@@ -14,8 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/reboot.h>
+#include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -26,13 +31,19 @@
 #include <string>
 #include <vector>
 
+#include "sys/inside.h"
+
 namespace glovebox::agent {
 namespace {
 
 constexpr const char* kRoot = "/root";
 constexpr unsigned kAgentPort = 52;  // vsock
 constexpr int kPatienceMs = 5000;    // for devices and the host
-constexpr int kSpareProcesses = 32;  // the agent, its threads and supervisors
+constexpr int kSpareProcesses = 1;   // the agent, as where the host counts
+constexpr rlim_t kMaxOpenFiles = 1 << 20;
+// Beside what root inside has: the clock and the addresses of a machine that is a copy, /proc and host name (privilege.h).
+constexpr uint64_t kAgentCapabilities =
+    sys::kInsideCapabilities | sys::capability_bit(CAP_SYS_ADMIN) | sys::capability_bit(CAP_SYS_TIME) | sys::capability_bit(CAP_NET_ADMIN);
 
 [[noreturn]] void fail(const std::string& what) {
   dprintf(STDERR_FILENO, "glovebox: %s: %s\n", what.c_str(), strerror(errno));
@@ -142,6 +153,7 @@ void load_modules() {
     must(fd >= 0, "module " + name);
     must(syscall(SYS_finit_module, fd, "", 0) == 0 || errno == EEXIST, "module " + name);
     close(fd);
+    unlink(("/modules/" + name).c_str());
   }
 }
 
@@ -310,6 +322,49 @@ int connect_to_host() {
   return fd;
 }
 
+// ---- What is kept from those inside: its own kernel is no reason to hand it to them ----
+
+// As on the other runtimes: a link has no IPv6, any user may listen on any port and ping.
+void set_network_switches(bool has_link) {
+  write_text("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
+  write_text("/proc/sys/net/ipv4/ping_group_range", "0 65535");
+  if (!has_link) return;
+  for (const char* name : {"all", "default"}) write_text(std::string("/proc/sys/net/ipv6/conf/") + name + "/disable_ipv6", "1");
+}
+
+void mask_proc() {
+  for (const char* path : sys::kMaskedFiles) must(mount("/dev/null", path, nullptr, MS_BIND, nullptr) == 0 || errno == ENOENT, path);
+  mount_must("tmpfs", "/dev/shm", "tmpfs", MS_RDONLY, nullptr);  // an empty directory, for a moment
+  for (const char* path : sys::kMaskedDirectories) must(mount("/dev/shm", path, nullptr, MS_BIND, nullptr) == 0 || errno == ENOENT, path);
+  must(umount2("/dev/shm", 0) == 0, "masks");
+  mount_must("/proc/sys", "/proc/sys", nullptr, MS_BIND, nullptr);
+  mount_must(nullptr, "/proc/sys", nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr);
+}
+
+// At least what executions may get: nobody can raise them later. The kernel's own default depends on its memory.
+void limit_itself() {
+  const rlimit processes{RLIM_INFINITY, RLIM_INFINITY};
+  must(setrlimit(RLIMIT_NPROC, &processes) == 0, "limits");
+  const rlimit files{kMaxOpenFiles, kMaxOpenFiles}, no_core{0, 0}, locked{64 << 20, 64 << 20};
+  must(setrlimit(RLIMIT_NOFILE, &files) == 0 && setrlimit(RLIMIT_CORE, &no_core) == 0 && setrlimit(RLIMIT_MEMLOCK, &locked) == 0, "limits");
+}
+
+void drop_capabilities() {
+  for (int capability = 0; capability < 64; ++capability) {
+    if ((kAgentCapabilities & sys::capability_bit(capability)) != 0) continue;
+    if (prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0) {
+      must(errno == EINVAL, "capabilities");
+      break;  // past the last one this kernel knows
+    }
+  }
+  prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2]{};
+  data[0].permitted = data[0].effective = static_cast<uint32_t>(kAgentCapabilities);
+  data[1].permitted = data[1].effective = static_cast<uint32_t>(kAgentCapabilities >> 32);
+  must(syscall(SYS_capset, &header, data) == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "capabilities");
+}
+
 void enter_root() {
   for (const char* path : {"proc", "sys"}) {
     const std::string target = std::string(kRoot) + "/" + path;
@@ -322,10 +377,26 @@ void enter_root() {
   must(chdir(kRoot) == 0 && mount(".", "/", nullptr, MS_MOVE, nullptr) == 0 && chroot(".") == 0 && chdir("/") == 0, "root");
 }
 
+// From a sealed copy in memory, which nobody can write to, and without the kernel's environment.
+[[noreturn]] void go_on_as_agent() {
+  const int program = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+  const int copy = static_cast<int>(syscall(SYS_memfd_create, "glovebox-agent", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  struct stat st = {};
+  must(program >= 0 && copy >= 0 && fstat(program, &st) == 0, "agent");
+  for (off_t at = 0; at < st.st_size;) must(sendfile(copy, program, &at, static_cast<size_t>(st.st_size - at)) > 0, "agent");
+  close(program);
+  must(fcntl(copy, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0, "agent");
+  static const char* const argv[] = {"glovebox-agent", nullptr};
+  static const char* const environment[] = {nullptr};
+  syscall(SYS_execveat, copy, "", argv, environment, AT_EMPTY_PATH);
+  fail("agent");
+}
+
 }  // namespace
 
 void become_guest() {
   mount_kernel_files();
+  unlink("/init");  // its memory is given back when the copy runs
   const int console = open("/dev/console", O_RDWR | O_NOCTTY);
   for (int fd = 0; fd < 3 && console >= 0; ++fd) dup2(console, fd);
   if (console > 2) close(console);
@@ -337,11 +408,16 @@ void become_guest() {
   start_loopback();
   for (const auto& network : boot.networks) configure_network(network);
   if (!boot.hostname.empty()) must(sethostname(boot.hostname.data(), boot.hostname.size()) == 0, "hostname");
+  set_network_switches(!boot.networks.empty());
   limit_processes(boot.pids);
   const int channel = boot.channel == "vsock" ? connect_to_host() : open_virtio_port();
   enter_root();
+  mask_proc();
+  limit_itself();
+  drop_capabilities();
   must(dup2(channel, STDIN_FILENO) >= 0 && dup2(channel, STDOUT_FILENO) >= 0, "channel");
   close(channel);
+  go_on_as_agent();
 }
 
 }  // namespace glovebox::agent

@@ -12,6 +12,9 @@ namespace glovebox::agent {
 namespace {
 
 constexpr uint32_t kAdmin = 1u << CAP_SYS_ADMIN;  // in the first of the two words
+// What the agent of a machine of its own has beside it.
+constexpr int kOwn[] = {CAP_SYS_ADMIN, CAP_SYS_TIME, CAP_NET_ADMIN};
+constexpr uint32_t kOwnBits = kAdmin | 1u << CAP_SYS_TIME | 1u << CAP_NET_ADMIN;
 
 struct Sets {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
@@ -31,11 +34,11 @@ void lay_down_privilege() {
 
 void give_up_privilege() {
   Sets sets;
-  if (!sets.read() || (sets.data[0].permitted & kAdmin) == 0) return;
-  raw(SYS_prctl, PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0);
-  sets.data[0].effective &= ~kAdmin;
-  sets.data[0].permitted &= ~kAdmin;
-  sets.data[0].inheritable &= ~kAdmin;
+  if (!sets.read() || (sets.data[0].permitted & kOwnBits) == 0) return;
+  for (const int capability : kOwn) raw(SYS_prctl, PR_CAPBSET_DROP, capability, 0, 0, 0);
+  sets.data[0].effective &= ~kOwnBits;
+  sets.data[0].permitted &= ~kOwnBits;
+  sets.data[0].inheritable &= ~kOwnBits;
   sets.write();
 }
 

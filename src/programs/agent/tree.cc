@@ -22,6 +22,7 @@ namespace glovebox::agent {
 namespace {
 
 constexpr int kQuickPasses = 8;
+constexpr unsigned kKernelThread = 0x00200000;  // PF_KTHREAD of include/linux/sched.h: no process of anybody's
 
 // One pass over the direct children as the kernel lists them: far faster than all of /proc, so that
 // even a chain of processes that each fork and exit at once is caught as soon as it falls to the
@@ -80,12 +81,14 @@ std::optional<Process> read_process(pid_t pid) {
   Process process;
   process.pid = pid;
   unsigned long long start = 0;
+  unsigned flags = 0;
   if (after_name == nullptr ||
       std::sscanf(after_name + 1,
-                  " %c %d %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
-                  &process.state, &process.parent, &process.group, &start) != 4) {
+                  " %c %d %d %*s %*s %*s %u %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
+                  &process.state, &process.parent, &process.group, &flags, &start) != 5) {
     return std::nullopt;
   }
+  if ((flags & kKernelThread) != 0) return std::nullopt;
   process.start_ticks = start;
   return process;
 }

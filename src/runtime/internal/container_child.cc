@@ -10,40 +10,15 @@
 
 #include "runtime/internal/launch.h"
 #include "runtime/internal/raw.h"
+#include "sys/inside.h"
 
 namespace glovebox::runtime {
-namespace {
-
-constexpr uint64_t bit(int capability) {
-  return 1ull << capability;
-}
-
-}  // namespace
-
-// Not among them: SYS_CHROOT (nothing needs it that a sandbox of its own does not give), NET_RAW
-// (ping works through ping_group_range), MKNOD, AUDIT_WRITE and everything that speaks to the host.
-const uint64_t kSandboxCapabilities = bit(CAP_CHOWN) | bit(CAP_DAC_OVERRIDE) | bit(CAP_FOWNER) |
-                                      bit(CAP_FSETID) | bit(CAP_KILL) | bit(CAP_SETGID) |
-                                      bit(CAP_SETUID) | bit(CAP_SETPCAP) |
-                                      bit(CAP_NET_BIND_SERVICE) | bit(CAP_SETFCAP);
+const uint64_t kSandboxCapabilities = sys::kInsideCapabilities;
 
 namespace {
 
-// What tells about the host, its disks or its kernel's memory. Missing ones are skipped: kernels
-// differ.
-constexpr const char* kMaskedFiles[] = {
-    "/proc/kcore",         "/proc/keys",          "/proc/key-users",    "/proc/timer_list",
-    "/proc/sched_debug",   "/proc/kmsg",          "/proc/cmdline",      "/proc/bootconfig",
-    "/proc/sysrq-trigger", "/proc/latency_stats", "/proc/kallsyms",     "/proc/kpagecount",
-    "/proc/kpageflags",    "/proc/kpagecgroup",   "/proc/vmallocinfo",  "/proc/slabinfo",
-    "/proc/modules",       "/proc/mtrr",          "/proc/diskstats",    "/proc/partitions",
-    "/proc/swaps",         "/proc/mdstat",        "/proc/iomem",        "/proc/ioports",
-    "/proc/interrupts",    "/proc/softirqs",      "/proc/pagetypeinfo", "/proc/zoneinfo",
-    "/proc/buddyinfo",     "/proc/consoles",      "/proc/schedstat",    "/proc/config.gz",
-    "/proc/locks",         "/proc/timer_stats",   "/proc/fb",           "/proc/dma"};
-constexpr const char* kMaskedDirectories[] = {
-    "/proc/acpi", "/proc/scsi", "/proc/asound",        "/proc/driver",  "/proc/fs",
-    "/proc/bus",  "/proc/irq",  "/proc/dynamic_debug", "/proc/pressure"};
+using sys::kMaskedDirectories;
+using sys::kMaskedFiles;
 
 struct Device {
   const char* path;
@@ -209,7 +184,7 @@ bool set_limits(ContainerPlan& plan) {
 bool drop_capabilities(ContainerPlan& plan) {
   plan.enter(LaunchStep::kCapabilities);
   for (int capability = 0; capability < 64; ++capability) {
-    if ((kSandboxCapabilities & bit(capability)) != 0) continue;
+    if ((kSandboxCapabilities & sys::capability_bit(capability)) != 0) continue;
     if (raw::call(SYS_prctl, PR_CAPBSET_DROP, capability, 0, 0, 0) != 0) {
       if (errno != EINVAL) return false;
       break;  // past the last one this kernel knows

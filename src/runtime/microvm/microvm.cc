@@ -30,7 +30,6 @@ constexpr uint32_t kFirstId =
     0x10000000;  // as the container tier's: one range of user ids for each sandbox
 constexpr uint32_t kIdsPerSandbox = 65536;
 constexpr uint64_t kMegabyte = 1 << 20;
-constexpr uint64_t kLeastMemory = 96 * kMegabyte;  // a kernel, an initramfs and the agent
 constexpr const char* kWire = "eth0";              // the link's interface, and the guest's
 constexpr const char* kTap = "tap0";
 
@@ -217,10 +216,6 @@ Result<std::string> MicrovmRuntime::add_network(const StartSpec& spec,
 Result<void> MicrovmRuntime::launch(Launch& launch) {
   const StartSpec& spec = launch.spec;
   GB_TRY(auto* engine, this->engine());
-  if (spec.limits.memory_bytes < kLeastMemory)
-    return fail(
-        Code::kInvalidArgument,
-        "a microvm needs at least " + std::to_string(kLeastMemory / kMegabyte) + " MiB of memory");
   const auto slot = launch.record.fields.find("slot");
   if (slot == launch.record.fields.end()) return fail(Code::kCapacity, "no id range is free");
   GB_TRY(const auto kernel, mv::guest_kernel(config().data_dir, config().agent_path));

@@ -130,6 +130,8 @@ class SandboxInfo:
     ended: Optional[SandboxEnded]
     snapshot_id: Optional[str]  # The snapshot it was started from or reset to last.
     volumes: List[VolumeMount]
+    engine: Optional[str] = None  # Of a microvm, once it runs.
+    accel: Optional[Literal["kvm", "emulated"]] = None  # Of a microvm, once it runs.
 
 
 @dataclass(frozen=True)
