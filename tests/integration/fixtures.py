@@ -27,8 +27,8 @@ EMULATED_IS_SLOWER = 6
 EVERYTHING = os.environ.get("GLOVEBOX_ALL_TIERS") == "1"
 
 
-# Whether the tests of this run need a microvm, and what runs now.
-wanted = {"emulation": False, "item": None}
+# Whether the tests of this run need a microvm, which files have such tests, and what runs now.
+wanted = {"emulation": False, "files": set(), "item": None}
 
 
 def pytest_generate_tests(metafunc):
@@ -51,6 +51,7 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="microvm: run with ./test --all-tiers"))
         elif on_microvm(item):
             wanted["emulation"] = True
+            wanted["files"].add(item.path)
     if not LONG:
         skip = pytest.mark.skip(reason="minutes long: set GLOVEBOX_LONG=1")
         for item in items:
@@ -76,7 +77,7 @@ def make_daemon(tmp_path_factory, place):
     started = []
 
     def make(*options, config="", emulate=False):
-        emulate = emulate or EVERYTHING or on_microvm(wanted["item"])
+        emulate = emulate or wanted["item"].path in wanted["files"]
         data_dir = tmp_path_factory.mktemp("data")
         share_templates(data_dir)
         if emulate:

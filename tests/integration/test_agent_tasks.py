@@ -9,6 +9,8 @@ import statistics
 import subprocess
 import tarfile
 
+import pytest
+
 BROKEN = """def median(values):
     ordered = sorted(values)
     return ordered[len(ordered) // 2]
@@ -51,6 +53,7 @@ def repository(folder):
     return buffer.getvalue(), git(source, "rev-parse", "HEAD").strip(), source
 
 
+@pytest.mark.microvm
 def test_coding_agent(sandbox, tmp_path):
     archive, head, source = repository(tmp_path)
     sandbox.api.call("PUT", sandbox.file_url("/tmp/origin", "archive"), content=archive)
@@ -88,6 +91,7 @@ print('rows', sum(map(len, groups.values())))
 """
 
 
+@pytest.mark.microvm
 def test_data_analysis(sandbox):
     chance = random.Random(7)
     rows = [(n, chance.choice(["north", "süd", "east, far", 'we"st']), chance.randrange(1_000_000)) for n in range(100_000)]

@@ -34,6 +34,7 @@ def processes_of(sandbox, execution_id):
 
 
 # Start and end ----------------------------------------------------------------------------------------------------------
+@pytest.mark.microvm
 def test_describes_an_execution_completely(sandbox):
     done = sandbox.run(["sh", "-c", "echo out; echo err >&2; exit 3"], name="three")
     assert_exited(done, 3, "out\n")
@@ -263,6 +264,7 @@ def test_what_cannot_start_is_a_typed_refusal(sandbox):  # C11
     sandbox.ok(["true"])
 
 
+@pytest.mark.microvm
 def test_the_process_limit_is_a_typed_refusal(create, tier):  # C11
     sandbox = create(limits={"processes": 40})
     filler = sandbox.start(["python3", "-c", """if True:
@@ -526,6 +528,7 @@ def test_a_flood_of_output_costs_the_daemon_nothing(create, daemon, stopwatch): 
 
 
 # Terminals ---------------------------------------------------------------------------------------------------------------
+@pytest.mark.microvm
 def test_terminal_size_and_resize(sandbox):
     running = sandbox.start("tty; stty size; echo $TERM; read x; stty size", pty={"cols": 100, "rows": 30}, stdin=True)
     data, cursor = running.wait_for_output(b"xterm-256color\r\n")

@@ -145,6 +145,7 @@ def test_directories(sandbox):
     sandbox.api.refused("GET", sandbox.file_url("/etc/passwd", "files/list"), 409, "not_a_directory")
 
 
+@pytest.mark.microvm
 def test_moving(sandbox):
     def move(source, target, **options):
         return sandbox.api.request("POST", sandbox.path + "/files/move", json={"from": source, "to": target, **options})
@@ -220,6 +221,7 @@ def test_bad_paths(sandbox):
 
 
 # Reaching out ------------------------------------------------------------------------------------------------------------
+@pytest.mark.microvm
 def test_nothing_of_the_host_can_be_reached(sandbox, canary, daemon):  # C21
     path, secret = canary
     needles = [secret.encode(), daemon.admin.key.encode(), b"glovebox-canary.txt"]

@@ -31,6 +31,7 @@ HOG = """if True:
 """
 
 
+@pytest.mark.microvm
 def test_out_of_memory_is_typed(create, tier):
     box = create(limits={"memory_mb": 128})
     box.put("/tmp/kept", b"kept")
@@ -77,6 +78,7 @@ def test_a_child_out_of_memory_does_not_end_its_parent_untruthfully(create, tier
     assert box.ok(["echo", "alive"]) == "alive\n"
 
 
+@pytest.mark.microvm
 def test_a_full_disk_is_typed(create):
     box = create(limits={"disk_mb": 64})
     error = box.api.refused("PUT", box.file_url("/tmp/too-large"), 507, "disk_full", content=bytes(200 * MIB))
@@ -146,6 +148,7 @@ def test_open_files(create):
     assert box.ok("ulimit -Hn") == "64\n"
 
 
+@pytest.mark.microvm
 def test_limits_hold_for_root_inside(create):
     box = create(limits={"open_files": 100, "memory_mb": 256})
     assert box.run("ulimit -n 200", user="root")["exit_code"] != 0

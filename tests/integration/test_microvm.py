@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sandboxes with a kernel of their own, emulated where this host's processor runs no guests: slow, and the same code."""
 
+import json
 import os
 import platform
+import signal
+import socket
 
 import pytest
 
 import daemon as daemons
+import host
 from client import eventually
 
 
@@ -65,3 +69,80 @@ def test_it_outlives_its_daemon(emulating, box):
     emulating.admin.call("DELETE", f"/v1/sandboxes/{box.id}")
     eventually(lambda: box.id not in emulating.live_ids(), 10, "it is gone")
     box.api = emulating.admin
+
+
+# Ends --------------------------------------------------------------------------------------------------------------------
+def monitor(box):
+    """The process that runs the box's machine."""
+    (line,) = [line for line in host.command_lines([box.id]) if "qemu-system" in line]
+    return int(line.split()[0])
+
+
+def tell_monitor(emulating, box, command):
+    with socket.socket(socket.AF_UNIX) as control:
+        control.connect(str(emulating.data_dir / "sandboxes" / box.id / "qmp.sock"))
+        talk = control.makefile("rw")
+        talk.readline()
+        for name in ("qmp_capabilities", command):
+            talk.write(json.dumps({"execute": name}) + "\n")
+            talk.flush()
+            while "return" not in json.loads(talk.readline()):
+                pass
+
+
+def end_of(box, seconds):
+    return eventually(lambda: box.refresh()["ended"], seconds, "the sandbox has ended")
+
+
+def test_a_monitor_that_crashes_ends_its_own_sandbox_only(emulating, box):
+    other = emulating.admin.create(runtime="microvm")
+    running = box.start(["sleep", "60"])
+    os.kill(monitor(box), signal.SIGSEGV)
+    assert end_of(box, 5)["reason"] == "crashed"
+    assert running.refresh()["outcome"]["type"] == "sandbox_ended"
+    box.refuse_run(["true"], 410, "sandbox_ended")
+    assert other.ok(["echo", "unharmed"]) == "unharmed\n"
+    other.kill()
+
+
+def test_a_machine_that_stands_still_is_given_up(emulating, box):
+    running = box.start("while :; do echo x; sleep 0.2; done")
+    running.wait_for_output(b"x", 30)
+    tell_monitor(emulating, box, "stop")
+    ended = end_of(box, 60)
+    assert ended["reason"] == "crashed" and ended["message"]
+    assert running.refresh()["outcome"]["type"] == "sandbox_ended"
+
+
+def test_a_machine_that_restarts_has_ended(emulating, box):
+    tell_monitor(emulating, box, "system_reset")
+    assert end_of(box, 10)["reason"] in ("crashed", "exited")
+
+
+def test_several_processors(emulating):
+    box = emulating.admin.create(runtime="microvm", limits={"cpus": 2})
+    try:
+        assert box.ok("nproc").strip() == "2" and box.ok("grep -c ^processor /proc/cpuinfo").strip() == "2"
+    finally:
+        box.kill()
+
+
+def test_what_it_is_called(emulating, box):
+    assert box.info["engine"] == "qemu" and box.info["accel"] in ("kvm", "emulated")
+    plain = emulating.admin.create(runtime="container")
+    plain.kill()
+    assert not {"engine", "accel"} & set(plain.info)
+
+
+def test_too_little_memory_is_the_callers_mistake(emulating):
+    error = emulating.admin.refused("POST", "/v1/sandboxes", 400, "invalid_argument", json={"runtime": "microvm", "limits": {"memory_mb": 64}})
+    assert error["details"]["field"] == "limits.memory_mb"
+
+
+def test_root_inside_does_not_own_its_kernel(box):
+    """It is a wall, and no present: the same rights as on the other runtimes."""
+    for command in ("mount -t tmpfs none /mnt", "date -s '2020-01-01'", "hostname other", "mknod /tmp/mem c 1 1", "ip link set lo down", "ulimit -n 2000000",
+                    "echo 1 > /proc/sys/vm/drop_caches", "cat /proc/kcore | head -c 1 | grep -q .", "echo x > /proc/1/exe"):
+        assert box.run(command, user="root")["exit_code"] != 0, command
+    assert box.ok("cat /proc/cmdline", user="root") == "" and "glovebox-agent" in box.ok("cat /proc/1/cmdline", user="root")
+    assert all(p["argv"] for p in box.processes()), "threads of the kernel are nobody's processes"

@@ -67,6 +67,7 @@ def make(mortal, tier, **spec):
     return mortal.api.create(**{"runtime": tier, "lifetime_ms": 600_000, **spec})
 
 
+@pytest.mark.microvm
 def test_running_execution_goes_on_and_loses_no_byte(mortal, tier):
     box = make(mortal, tier)
     lines = 60

@@ -100,6 +100,7 @@ def test_an_empty_policy_resolves_nothing(networked, lab):
     seen.assert_silent()
 
 
+@pytest.mark.microvm
 def test_e09_ipv6_has_no_way_out(networked, lab):
     import wire
     box = networked(OPEN)

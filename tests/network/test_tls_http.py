@@ -48,6 +48,7 @@ def test_e04_c36_the_name_decides_where_it_goes_not_the_address(networked, lab, 
     assert hello.is_server_hello(received(by_hello)) or not by_hello["bytes"] or hello.alert_of(received(by_hello)), by_hello
 
 
+@pytest.mark.microvm
 def test_an_allowed_host_works_by_tls_and_http(networked, lab):
     """The control of this file: at its own address, verified, with the libraries that agents use."""
     box = networked(ALLOWED_ONLY)

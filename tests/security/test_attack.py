@@ -140,10 +140,15 @@ def attack(glovebox, data_dir, *options, target=()):
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("tier", ["container", "gvisor"])
-def test_nothing_gets_through(glovebox, data_dir, attempts, tier):
+@pytest.mark.parametrize("tier", ["container", "gvisor", "microvm"])
+def test_nothing_gets_through(glovebox, data_dir, attempts, tier, monkeypatch):
+    if tier == "microvm":
+        if os.environ.get("GLOVEBOX_ALL_TIERS") != "1":
+            pytest.skip("microvm: run with ./test --all-tiers")
+        monkeypatch.setenv("GLOVEBOX_MICROVM_ALLOW_EMULATION", "1")
+        (data_dir / "kernels").symlink_to(data_dir.joinpath("templates").resolve().parent / "kernels")
     process = attack(glovebox, data_dir, "--runtime", tier)
-    out, err = process.communicate(timeout=150)
+    out, err = process.communicate(timeout=150 if tier != "microvm" else 900)
     if process.returncode == 125 and "runtime_unavailable" in err:
         pytest.skip(err.strip())
     report = json.loads(out)

@@ -217,6 +217,13 @@ void make_devices() {
   mount_must("tmpfs", dev + "/shm", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=1777,size=50%");
 }
 
+// Without this a full memory is not out of memory for minutes: the kernel drops and reads again the pages of running programs. It
+// then kills as soon as what was used within the last second does not fit. Absent from some kernels.
+void prefer_killing_to_thrashing() {
+  write_text("/sys/kernel/mm/lru_gen/enabled", "y");
+  write_text("/sys/kernel/mm/lru_gen/min_ttl_ms", "1000");
+}
+
 // Everything of the sandbox is in one group, so that a flood of processes meets its limit and not the kernel's end.
 void limit_processes(const std::string& pids) {
   const std::string tree = "/cgroup";
@@ -409,6 +416,7 @@ void become_guest() {
   for (const auto& network : boot.networks) configure_network(network);
   if (!boot.hostname.empty()) must(sethostname(boot.hostname.data(), boot.hostname.size()) == 0, "hostname");
   set_network_switches(!boot.networks.empty());
+  prefer_killing_to_thrashing();
   limit_processes(boot.pids);
   const int channel = boot.channel == "vsock" ? connect_to_host() : open_virtio_port();
   enter_root();
