@@ -65,7 +65,6 @@ def refuse(owner, tier, status, code, *mounts):
     return owner.admin.refused("POST", "/v1/sandboxes", status, code, json={"runtime": tier, "volumes": list(mounts)})
 
 
-@pytest.mark.microvm
 def test_what_is_written_stays_and_goes_from_tier_to_tier(owner, tier, runtimes, volume):
     v = volume()
     box = start(owner, tier, mount(v, "/workspace/a/b"))

@@ -2,11 +2,14 @@
 """Network namespaces that live as long as this process holds their descriptor: a crash leaves none behind."""
 
 import ctypes
+import fcntl
 import os
 import subprocess
 import threading
 
 CLONE_NEWNET = 0x40000000
+SYS_PIDFD_GETFD = 438
+TUNGETDEVNETNS = 0x54E3
 _libc = ctypes.CDLL(None, use_errno=True)
 _stack = threading.local()
 
@@ -47,6 +50,24 @@ class Namespace:
     @classmethod
     def of_process(cls, pid, label=""):
         return cls(label or f"namespace of {pid}", os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+
+    @classmethod
+    def of_tap(cls, pid, label):
+        """Of the tap that the process, a virtual machine's monitor, holds: nobody need be in it."""
+        process = os.pidfd_open(pid)
+        try:
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                if os.readlink(f"/proc/{pid}/fd/{name}") != "/dev/net/tun":
+                    continue
+                copy = _libc.syscall(SYS_PIDFD_GETFD, process, int(name), 0)
+                assert copy >= 0, os.strerror(ctypes.get_errno())
+                try:
+                    return cls(label, fcntl.ioctl(copy, TUNGETDEVNETNS))
+                finally:
+                    os.close(copy)
+        finally:
+            os.close(process)
+        raise OSError(f"process {pid} holds no tap")
 
     @property
     def path(self):

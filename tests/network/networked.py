@@ -139,7 +139,8 @@ class Networked(Sandbox):
         if not self._namespace:
             for pid in sorted(self.pids()):
                 with contextlib.suppress(OSError):
-                    space = Namespace.of_process(pid, f"link of {self.id}")
+                    find = Namespace.of_tap if self.tier == "microvm" else Namespace.of_process
+                    space = find(pid, f"link of {self.id}")
                     if space.identity != os.stat("/proc/self/ns/net").st_ino and space.run("ip", "link", "show", "eth0", check=False):
                         self._namespace = space
                         break
