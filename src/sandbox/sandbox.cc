@@ -12,11 +12,13 @@
 #include "policy/egress.h"
 #include "sandbox/image_files.h"
 #include "sandbox/volume_catalog.h"
+#include "sys/ext4.h"
 
 namespace glovebox::sandbox {
 namespace {
 
 constexpr Millis kFirstDestroyRetry{50}, kLastDestroyRetry{10'000};
+constexpr Millis kFlushPatience{10'000};  // for what a machine has written to its volumes
 constexpr Millis kEndWait{30'000};
 constexpr Millis kUsageSaved{3'000};
 
@@ -380,6 +382,32 @@ Awaitable<void> Sandbox::end(std::string reason, std::string message, Deadline d
   }
 }
 
+bool Sandbox::writes_volumes_by_itself() const {
+  const auto& volumes = info().volumes;
+  return info().tier == runtime::Tier::kMicrovm &&
+         std::any_of(volumes.begin(), volumes.end(), [](const VolumeMount& volume) { return !volume.read_only; });
+}
+
+// A kernel of its own holds what was written and not yet put on the volumes: it is asked for it, once, and not for long.
+Awaitable<void> Sandbox::flush_volumes() {
+  const auto self = shared_from_this();
+  const Deadline deadline = after(kFlushPatience);
+  while ((freezing_ || thawing_) && Clock::now() < deadline) co_await changed_.wait_until(deadline);
+  if (is_hibernated() || starting_ || imaging_ || resting_ || !link_) co_return;
+  const auto awake = co_await run_blocking(*context_.execution.pool, [this] { return context_.runtime->thaw(document_.record); });
+  if (!awake || !link_) co_return;
+  const auto flushed = co_await link_->request(R"({"op":"sync"})", deadline);
+  if (!flushed) log::warn("sandbox.volumes_not_flushed", {{"sandbox", info().id}, {"message", flushed.error().message}});
+}
+
+// So that the next one finds a whole file system, and its use can be told.
+Result<void> Sandbox::recover_volumes() const {
+  for (const auto& disk : volume_disks(info().volumes, config())) {
+    if (!disk.read_only) GB_TRYV(sys::recover_ext4(disk.image_path));
+  }
+  return {};
+}
+
 Awaitable<void> Sandbox::finish(std::string reason, std::string message) {
   const auto self = shared_from_this();
   document_.info.state = State::kEnding;
@@ -389,6 +417,8 @@ Awaitable<void> Sandbox::finish(std::string reason, std::string message) {
   for (const auto& [id, execution] : executions_) {
     execution->finish_without_agent("sandbox_ended", "the sandbox ended: " + reason);
   }
+  const bool is_orderly = reason == "killed" || reason == "lifetime" || reason == "idle";
+  if (is_orderly && writes_volumes_by_itself()) co_await flush_volumes();
   if (link_) link_->drop(Error{Code::kSandboxEnded, "the sandbox ended: " + reason, {{"reason", reason}}});
   while (starting_ || freezing_ || thawing_ || imaging_ || resting_) co_await changed_.wait();
   for (Millis pause = kFirstDestroyRetry;; pause = std::min(pause * 2, kLastDestroyRetry)) {
@@ -396,6 +426,8 @@ Awaitable<void> Sandbox::finish(std::string reason, std::string message) {
       GB_TRYV(context_.runtime->destroy(document_.record));
       const std::string& directory = document_.record.directory;
       if (::rmdir(directory.c_str()) != 0 && errno != ENOENT) return fail_errno(directory);
+      const auto recovered = writes_volumes_by_itself() ? recover_volumes() : Result<void>{};
+      if (!recovered) log::warn("sandbox.volumes_not_recovered", {{"sandbox", info().id}, {"message", recovered.error().message}});
       return remove_image(own_image_directory());
     });
     if (destroyed) break;

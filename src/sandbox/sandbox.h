@@ -144,6 +144,9 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Awaitable<void> watch_time();
   Awaitable<void> watch_death();
   Awaitable<void> finish(std::string reason, std::string message);
+  bool writes_volumes_by_itself() const;
+  Awaitable<void> flush_volumes();
+  Result<void> recover_volumes() const;  // blocks; its engine is gone
   Awaitable<void> time_out(std::string cause, std::string message);
   Awaitable<void> freeze();
   Async<void> stop_processes();
