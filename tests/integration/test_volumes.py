@@ -65,6 +65,7 @@ def refuse(owner, tier, status, code, *mounts):
     return owner.admin.refused("POST", "/v1/sandboxes", status, code, json={"runtime": tier, "volumes": list(mounts)})
 
 
+@pytest.mark.microvm
 def test_what_is_written_stays_and_goes_from_tier_to_tier(owner, tier, runtimes, volume):
     v = volume()
     box = start(owner, tier, mount(v, "/workspace/a/b"))
@@ -489,3 +490,14 @@ def test_the_command_line(owner, tier, tmp_path):
     glovebox("volume", "rm", "cli")
     glovebox("volume", "rm", "cli-2")
     glovebox("volume", "show", "cli", ok=False)
+
+
+@pytest.mark.microvm
+def test_what_is_written_last_is_there_after_the_end(owner, tier, volume):
+    """Nobody synced: a kernel of its own has it in its memory, also when the sandbox is frozen."""
+    v = volume()
+    box = start(owner, tier, mount(v))
+    box.ok("echo last > /data/last")
+    eventually(lambda: box.refresh()["frozen"], 10, "an idle sandbox is frozen")
+    box.kill()
+    assert start(owner, tier, mount(v, read_only=True)).ok("cat /data/last") == "last\n"
