@@ -17,7 +17,7 @@ import httpx
 import pytest
 import websockets
 
-from client import check_error, eventually, scaled
+from client import check_error, eventually, patience, scaled
 from daemon import find_program, share_templates
 
 APP = (pathlib.Path(__file__).parent / "preview_app.py").read_bytes()
@@ -436,18 +436,19 @@ def test_bytes_are_activity_and_looking_is_none(create):
     box.ok("setsid python3 -m http.server 9000 >/dev/null 2>&1 & sleep 0.5")
     for execution in box.executions("?state=running"):
         box.api.call("POST", f"{box.path}/executions/{execution['id']}/kill")
-    box.api.call("PATCH", box.path, json={"idle_timeout_ms": 1500})
     app = Preview(box, 9000)
+    eventually(lambda: app.get("/").status_code == 200, what="the server listens")
+    box.api.call("PATCH", box.path, json={"idle_timeout_ms": patience(1500)})
     for _ in range(6):
         assert app.get("/").status_code == 200
-        time.sleep(0.4)
+        time.sleep(patience(0.4))
     assert box.refresh()["state"] == "ready"
     begin = time.monotonic()
     while box.refresh()["state"] == "ready":
         box.api.call("GET", app.path)
         app.get("/", token=False)
         time.sleep(0.2)
-        assert time.monotonic() - begin < 10, "status reads and refused requests kept it alive"
+        assert time.monotonic() - begin < patience(10), "status reads and refused requests kept it alive"
     assert box.info["ended"]["reason"] == "idle"
 
 
