@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/internal/volumes.h"
 
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -56,6 +59,18 @@ tl::unexpected<Error> volume_error(int error, const StartSpec& spec) {
         {{"path", paths}});
   }
   return fail_errno("attach volumes at " + paths, error);
+}
+
+Result<void> check_volume_paths(const UniqueFd& rootfs, const StartSpec& spec) {
+  open_how how{};
+  how.flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
+  for (const VolumeDisk& disk : spec.volumes) {
+    const UniqueFd found(static_cast<int>(
+        ::syscall(SYS_openat2, rootfs.get(), disk.path.c_str() + 1, &how, sizeof how)));
+    if (!found && errno != ENOENT) return volume_error(errno, spec);
+  }
+  return {};
 }
 
 }  // namespace glovebox::runtime

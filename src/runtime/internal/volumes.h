@@ -37,6 +37,10 @@ class VolumeMounts {
 // The error of a child that failed at LaunchStep::kVolumes.
 tl::unexpected<Error> volume_error(int error, const StartSpec& spec);
 
+// Whether the volumes can be mounted in the template without following any link: for an engine whose guest mounts them itself.
+// kInvalidPath otherwise. What is not there will be made.
+Result<void> check_volume_paths(const UniqueFd& rootfs, const StartSpec& spec);
+
 // Where the engine's child puts a volume: <stage>/v<number>.
 inline constexpr size_t kMaxVolumes = 8;
 

@@ -188,6 +188,10 @@ Result<void> MicrovmRuntime::add_drives(Launch& launch, mv::MachineSpec* machine
   machine->drives = {{spec.rootfs.image_path, true}, {image, false}};
   launch.timer.done("disk copy");
   if (spec.volumes.size() > kMaxVolumes) return fail(Code::kInvalidArgument, "too many volumes");
+  if (!spec.volumes.empty()) {
+    GB_TRY(const auto rootfs, storage().rootfs_copy(spec.rootfs));
+    GB_TRYV(check_volume_paths(rootfs, spec));
+  }
   for (size_t i = 0; i < spec.volumes.size(); ++i) {
     const VolumeDisk& volume = spec.volumes[i];
     if (volume.read_only) GB_TRYV(sys::recover_ext4(volume.image_path));
