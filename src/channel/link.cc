@@ -382,8 +382,10 @@ Async<std::string> Link::still_answer(Deadline deadline) {
 // Ahead of what was queued meanwhile. Behind frames of before the hold, when those could not even be written.
 void Link::release() {
   if (is_lost()) return;
-  std::string frame;
-  append_frame(frame, 0, Type::kProceed, {});
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  std::string frame, time;
+  append_u64(time, static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()));
+  append_frame(frame, 0, Type::kProceed, time);
   impl_->queued_bytes += frame.size();
   if (impl_->is_held()) {
     impl_->queue.push_front(std::move(frame));

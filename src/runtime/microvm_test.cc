@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <unistd.h>
 
 #include <memory>
 
@@ -99,12 +102,69 @@ TEST_F(MicrovmTest, TheMonitorHoldsDescriptorsOfItsOwnSandboxOnly) {
     EXPECT_THAT(target,
                 AnyOf(StartsWith("pipe:"), StartsWith("socket:"), StartsWith("anon_inode:"),
                       StartsWith(own), EndsWith("/probe/rootfs.erofs"), EndsWith("/log/log"),
-                      EndsWith("/memory/ram"), EndsWith("/dev/kvm"), EndsWith("/dev/null")));
+                      EndsWith("/memory/ram"), EndsWith("/dev/kvm"), EndsWith("/dev/null"), EndsWith("/dev/net/tun")));
     EXPECT_NE(target, "pipe:[" + other.record.fields.at("pipe_in") + "]");
     EXPECT_NE(target, "pipe:[" + other.record.fields.at("pipe_out") + "]");
   }
   EXPECT_TRUE(host_->runtime().destroy(box.record));
   EXPECT_TRUE(host_->runtime().destroy(other.record));
+}
+
+TEST_F(MicrovmTest, CopiesMapTheSnapshotsMemoryAndCannotWriteToIt) {
+  auto& runtime = host_->runtime();
+  const std::string image = host_->config().data_dir + "/image";
+  ASSERT_TRUE(sys::make_directory(image, 0700));
+  const auto box = start("box");
+  ASSERT_TRUE(testing::shake_hands(box.channel, 60s));
+  const auto made = runtime.snapshot(box.record, image, Runtime::Afterwards::kIsOver, after(60s));
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_TRUE(runtime.check_needs(made->needs));
+  for (const auto& [name, value] : made->needs) {
+    auto other = made->needs;
+    other[name] = "another";
+    const auto checked = runtime.check_needs(other);
+    ASSERT_FALSE(checked) << name;
+    EXPECT_EQ(checked.error().code, Code::kSnapshotMismatch);
+  }
+  EXPECT_TRUE(runtime.destroy(box.record));
+  for (const char* id : {"one", "two"}) {
+    auto spec = host_->spec(id);
+    spec.snapshot = image;
+    spec.snapshot_kept = Kept::kMemoryAndFiles;
+    const auto copy = runtime.start(spec, runtime.plan(spec), after(60s));
+    ASSERT_TRUE(copy) << copy.error().message;
+    EXPECT_TRUE(testing::shake_hands(copy->channel, 60s));
+    EXPECT_EQ(::open(of(*copy, "root/snapshot/memory").c_str(), O_RDWR | O_CLOEXEC), -1);
+    EXPECT_EQ(errno, EROFS);
+    size_t found = 0;
+    for (const auto& name : sys::list_directory(of(*copy, "fd"))) {
+      if (!sys::read_link(of(*copy, "fd/") + name).ends_with("/memory")) continue;
+      const std::string info = sys::read_file(of(*copy, "fdinfo/") + name).value_or("");
+      EXPECT_THAT(info, ::testing::ContainsRegex("flags:\t0[0-7]*0\n")) << "for reading";
+      ++found;
+    }
+    EXPECT_EQ(found, 1u);
+    EXPECT_TRUE(runtime.destroy(copy->record));
+  }
+}
+
+TEST_F(MicrovmTest, AnImageThatIsNoneStartsNothingAndLeavesNothing) {
+  const std::string image = host_->config().data_dir + "/image";
+  ASSERT_TRUE(sys::make_directory(image, 0700));
+  ASSERT_TRUE(sys::put_file(image + "/machine.json", "{\"vcpus\":1,\"memory_bytes\":134217728}", 0600));
+  for (const char* part : {"memory", "devices", "disk.img"}) ASSERT_TRUE(sys::put_file(image + "/" + part, std::string(1 << 20, 'x'), 0600));
+  const auto before = testing::count_objects(host_->config());
+  auto spec = host_->spec("copy");
+  spec.snapshot = image;
+  spec.snapshot_kept = Kept::kMemoryAndFiles;
+  for (const uint64_t bytes : {1ull << 20, 128ull << 20}) {
+    ASSERT_EQ(::truncate((image + "/memory").c_str(), static_cast<off_t>(bytes)), 0);
+    ASSERT_EQ(::truncate((image + "/disk.img").c_str(), static_cast<off_t>(spec.limits.disk_bytes)), 0);
+    const auto started = host_->runtime().start(spec, host_->runtime().plan(spec), after(60s));
+    ASSERT_FALSE(started);
+    EXPECT_EQ(started.error().code, Code::kStartFailed) << started.error().message;
+    EXPECT_EQ(testing::count_objects(host_->config()), before);
+  }
 }
 
 }  // namespace

@@ -326,6 +326,10 @@ std::string hello_fields(const SandboxInfo& info, const std::string& hostname, c
   if (resumed != nullptr) {
     append_field(out, "resumed");
     append_map(out, {{"machine_id", resumed->machine_id}, {"boot_id", resumed->boot_id}});
+    if (!resumed->network.empty()) {
+      append_field(out, "network");
+      out += resumed->network;
+    }
   }
   return out + "}";
 }

@@ -41,7 +41,7 @@ Witness& witness() {
 }
 
 struct Confirmation {
-  std::string hostname, machine_id, boot_id, entropy, sample, error;
+  std::string hostname, machine_id, boot_id, entropy, sample, error, address, mac;
   int64_t unix_time_ns = 0;
 };
 
@@ -58,9 +58,20 @@ Result<Confirmation> decode(std::string_view hello_ok) {
   Confirmation c;
   Reader r(*resumed, Code::kAgentProtocol);
   r.text("hostname", &c.hostname).text("machine_id", &c.machine_id).text("boot_id", &c.boot_id).text("entropy", &c.entropy)
-      .text("sample", &c.sample).text("error", &c.error).number("unix_time_ns", &c.unix_time_ns);
+      .text("sample", &c.sample).text("error", &c.error).text("address", &c.address).text("mac", &c.mac).number("unix_time_ns", &c.unix_time_ns);
   GB_TRYV(r.done());
   return c;
+}
+
+Result<void> check_network(const Confirmation& c, const std::string& wanted) {
+  if (wanted.empty()) return {};
+  GB_TRY(const auto object, codec::parse(wanted, Code::kInternal));
+  std::string address, mac;
+  Reader r(object, Code::kInternal);
+  r.text("address", &address).text("mac", &mac);
+  GB_TRYV(r.done());
+  if (c.address == address && c.mac == mac) return {};
+  return not_confirmed("it has the network address of another one", "network");
 }
 
 Result<void> check_clock(int64_t unix_time_ns, WallTime sent, WallTime received) {
@@ -79,12 +90,13 @@ Identity new_identity(bool own_kernel) { return {hex(random_bytes(16)), own_kern
 Result<void> check_confirmation(std::string_view hello_ok, const Identity& identity, const std::string& hostname, WallTime sent,
                                 WallTime received) {
   GB_TRY(const auto c, decode(hello_ok));
-  if (!c.error.empty()) return not_confirmed("a hook failed: " + utf8_lossy(c.error).substr(0, kMaxShown), "hook");
+  if (!c.error.empty()) return not_confirmed("a step inside failed: " + utf8_lossy(c.error).substr(0, kMaxShown), "hook");
   if (c.hostname != hostname) return not_confirmed("it has another host name", "hostname");
   if (!identity.machine_id.empty() && c.machine_id != identity.machine_id) {
     return not_confirmed("/etc/machine-id cannot be replaced in it", "machine_id");
   }
   if (!identity.boot_id.empty() && c.boot_id != identity.boot_id) return not_confirmed("it has the boot id of another one", "boot_id");
+  GB_TRYV(check_network(c, identity.network));
   if (c.entropy != "credited" && c.entropy != "mixed") return not_confirmed("it took no entropy", "entropy");
   const bool is_hex = std::all_of(c.sample.begin(), c.sample.end(), [](char d) { return (d >= '0' && d <= '9') || (d >= 'a' && d <= 'f'); });
   if (c.sample.size() != kSampleDigits || !is_hex || !witness().is_new(c.sample)) {

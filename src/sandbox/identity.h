@@ -13,6 +13,7 @@ namespace glovebox::sandbox {
 struct Identity {
   std::string machine_id;  // 32 hex digits
   std::string boot_id;     // a UUID
+  std::string network = {};  // HELLO's `network`, a JSON object of the runtime's; empty: the runtime has seen to it
 };
 // `own_kernel`: the tier copies its kernel too, and with it the boot id.
 Identity new_identity(bool own_kernel);

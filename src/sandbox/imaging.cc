@@ -99,7 +99,8 @@ Async<Sandbox::Written> Sandbox::write_image_now(std::string directory, Deadline
   if (stood_still) GB_CO_TRYV(co_await run_for_a_moment());
   auto written = co_await hold_and_write(directory, deadline);
   auto stall = co_await link_->go_on(after(config().patience.answer));
-  if (written && stall) written->content.stall = *stall;
+  // A sandbox whose clock stood still with it cannot tell.
+  if (written && stall) written->content.stall = std::max(written->content.stall, *stall);
   if (stood_still) (void)co_await stop_processes();
   if (written && !stall) co_return fail(stall.error());
   co_return written;

@@ -127,12 +127,19 @@ Async<void> Sandbox::start_engine(Deadline deadline) {
   if (end_wanted_) co_return fail(ended_error());
   std::vector<codec::AgentExecution> known;
   const bool has_memory = image && image->content.kept == runtime::Kept::kMemoryAndFiles;
-  const Identity identity = image && document_.image && image->is_own ? Identity{} : new_identity(has_memory);
+  Identity identity = image && document_.image && image->is_own ? Identity{} : new_identity(has_memory);
+  const auto network = document_.record.fields.find("guest_network");
+  if (has_memory && network != document_.record.fields.end()) identity.network = network->second;
   auto connected = co_await connect(std::move(started->channel), deadline, image ? &identity : nullptr, &known);
   if (!connected && connected.error().code == Code::kStartFailed) co_return connected;  // it says what was not confirmed
   if (!connected) {
     auto death_note = co_await run_blocking(pool, [&] { return Result<runtime::Death>(runtime->death(document_.record)); });
     co_return fail(Code::kStartFailed, connected.error().message + (death_note ? ". " + death_note->message : ""));
+  }
+  // HELLO waited for a machine to boot or to be taken up: its time was old when it was read.
+  if (i.tier == runtime::Tier::kMicrovm) {
+    auto told = co_await link_->go_on(deadline);
+    if (!told) co_return fail(told.error());
   }
   if (has_memory) {
     GB_CO_TRYV(co_await adopt_executions(known, image->directory));

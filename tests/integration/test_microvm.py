@@ -6,12 +6,13 @@ import os
 import platform
 import signal
 import socket
+import time
 
 import pytest
 
 import daemon as daemons
 import host
-from client import eventually
+from client import Sandbox, eventually
 
 
 @pytest.fixture(scope="module")
@@ -146,3 +147,88 @@ def test_root_inside_does_not_own_its_kernel(box):
         assert box.run(command, user="root")["exit_code"] != 0, command
     assert box.ok("cat /proc/cmdline", user="root") == "" and "glovebox-agent" in box.ok("cat /proc/1/cmdline", user="root")
     assert all(p["argv"] for p in box.processes()), "threads of the kernel are nobody's processes"
+
+
+# Snapshots -----------------------------------------------------------------------------------------------------------
+
+WORKER = """
+import json, os, time
+n, secret = 0, os.urandom(8).hex()
+while True:
+    n += 1
+    with open("/tmp/alive.new", "w") as file: json.dump({"n": n, "secret": secret, "pid": os.getpid()}, file)
+    os.rename("/tmp/alive.new", "/tmp/alive")
+    time.sleep(0.02)
+"""
+IDENTITY = "hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id; head -c 1024 /dev/urandom | sha256sum"
+
+
+def alive(box):
+    return json.loads(box.get("/tmp/alive"))
+
+
+def goes_on(box, before):
+    """The very process that was there, from where it was."""
+    eventually(lambda: alive(box)["n"] > before["n"] + 3, 30, "it goes on counting")
+    assert {**alive(box), "n": 0} == {**before, "n": 0}
+
+
+def address_of(box):
+    ask = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(('192.0.2.1', 9)); print(s.getsockname()[0])"
+    return box.ok(["python3", "-c", ask]).strip()
+
+
+def test_snapshot_forks_and_hibernation_keep_what_runs_and_share_no_identity(emulating):
+    api = emulating.admin
+    box = api.create(runtime="microvm", network={"egress": "none"}, limits={"memory_mb": 256})
+    box.put("/tmp/worker.py", WORKER.encode())
+    box.start(["python3", "/tmp/worker.py"])
+    eventually(lambda: box.exists("/tmp/alive") and alive(box)["n"] > 3, 30, "it counts")
+
+    made = api.call("POST", box.path + "/snapshots", expect=201, json={})
+    assert made["kept"] == "memory+files" and {"memory", "devices", "disk.img", "machine.json"} <= {part["name"] for part in made["parts"]}
+    before = alive(box)
+    api.refused("POST", "/v1/sandboxes", 400, "invalid_argument", json={"snapshot": made["id"], "limits": {"memory_mb": 255}})
+    copy = api.create(snapshot=made["id"])
+    children = [Sandbox(api, info) for info in api.call("POST", copy.path + "/fork", expect=201, json={"count": 2})["sandboxes"]]
+    networked = [Sandbox(api, info) for info in api.call("POST", box.path + "/fork", expect=201, json={"count": 1})["sandboxes"]]
+    for sandbox in [box, copy, *children, *networked]:
+        goes_on(sandbox, {**before, "n": 0})
+    answers = [sandbox.ok(IDENTITY).splitlines() for sandbox in [box, copy, *children, *networked]]
+    for at, values in enumerate(zip(*answers)):
+        assert len(set(values)) == len(answers), (at, values)
+    assert [lines[0] for lines in answers] == [box.id, copy.id, *(child.id for child in children + networked)]
+    for sandbox in [box, copy]:
+        sent = time.time()
+        assert sent - 0.1 < float(sandbox.ok("date +%s.%N")) < time.time() + 0.1
+    assert copy.run("cat /sys/class/net/eth0/address")["exit_code"] != 0, "it was asked for without a network"
+    assert address_of(networked[0]) == networked[0].refresh()["network"]["address"] != address_of(box) == box.refresh()["network"]["address"]
+
+    info = api.call("POST", copy.path + "/hibernate", json={})
+    assert info["state"] == "paused" and info["paused"]["kept"] == "memory+files"
+    assert not host.command_lines([copy.id]) and not host.cgroups([copy.id])
+    identity = answers[1][:3]
+    os.kill(emulating.pid, 9)
+    emulating.process.wait()
+    emulating.start()
+    api = emulating.admin
+    for sandbox in [box, copy, *children, *networked]:
+        sandbox.api = api
+    assert copy.refresh()["state"] == "paused"
+    api.call("POST", copy.path + "/resume")
+    goes_on(copy, {**alive(children[0]), "n": 0})
+    assert copy.ok(IDENTITY).splitlines()[:3] == identity, "it is the same one"
+    for sandbox in [copy, *children, *networked]:
+        api.call("DELETE", sandbox.path)
+
+    memory = emulating.data_dir / "snapshots" / made["id"] / "memory"
+    with open(memory, "r+b") as file:
+        file.seek(1 << 20)
+        byte = file.read(1)
+        file.seek(1 << 20)
+        file.write(bytes([byte[0] ^ 1]))
+    api.refused("POST", "/v1/sandboxes", 500, "corrupt", json={"snapshot": made["id"]})
+    api.call("DELETE", "/v1/snapshots/" + made["id"])
+    api.call("DELETE", box.path)
+    ids = [sandbox.id for sandbox in [box, copy, *children, *networked]]
+    eventually(lambda: not host.leftovers(emulating.pid, emulating.data_dir, ids), 10, "nothing is left")

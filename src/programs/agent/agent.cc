@@ -131,7 +131,7 @@ void Agent::handle(Inbox::Message& message) {
     case Type::kPrepare:
       return on_prepare();
     case Type::kProceed:
-      return on_proceed();
+      return on_proceed(message);
     case Type::kExec:
       return on_exec(channel, message);
     case Type::kAttach:
@@ -230,8 +230,12 @@ void Agent::look_at_clock() {
   loop_.in(kClockLook, [this] { look_at_clock(); });
 }
 
-void Agent::on_proceed() {
+void Agent::on_proceed(const Inbox::Message& message) {
   look_at_clock();
+  // A machine's clock stands still with it.
+  if (options_.may_change_system && message.payload.size() == 8) {
+    set_clock(static_cast<int64_t>(channel::get_u64(message.payload.data())), kCopyToleranceNs);
+  }
   is_held_ = false;
   outbox_.go_on();
   std::string stall;

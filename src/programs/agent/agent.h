@@ -38,7 +38,7 @@ class Agent {
   void handle(Inbox::Message& message);
   void on_hello(Inbox::Message& message);
   void on_prepare();
-  void on_proceed();
+  void on_proceed(const Inbox::Message& message);
   void look_at_clock();
   void apply_hello(const json::object& hello);
   std::string hello_answer(std::optional<json::object> resumed) const;

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "programs/agent/guest_init.h"
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/vm_sockets.h>
-#include <net/if.h>
-#include <net/route.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -31,6 +28,7 @@
 #include <string>
 #include <vector>
 
+#include "programs/agent/guest_network.h"
 #include "sys/inside.h"
 
 namespace glovebox::agent {
@@ -239,61 +237,19 @@ void limit_processes(const std::string& pids) {
 
 // ---- Network ----
 
-bool set_up(int fd, const char* name) {
-  ifreq request = {};
-  strncpy(request.ifr_name, name, IFNAMSIZ - 1);
-  if (ioctl(fd, SIOCGIFFLAGS, &request) != 0) return false;
-  request.ifr_flags |= IFF_UP;
-  return ioctl(fd, SIOCSIFFLAGS, &request) == 0;
-}
-
-sockaddr inet(uint32_t host_order) {
-  sockaddr_in in = {};
-  in.sin_family = AF_INET;
-  in.sin_addr.s_addr = htonl(host_order);
-  sockaddr out;
-  memcpy(&out, &in, sizeof out);
-  return out;
-}
-
-uint32_t address_of(const std::string& text) {
-  in_addr address = {};
-  must(inet_pton(AF_INET, text.c_str(), &address) == 1, "address " + text);
-  return ntohl(address.s_addr);
-}
-
-// "10.0.0.2/30,10.0.0.1,<mac>": eth0, which the monitor gave this MAC.
-void configure_network(const std::string& text) {
+// "10.0.0.2/30,10.0.0.1,<mac>": the card has that address of its own already.
+GuestNetwork parse_network(const std::string& text) {
   const auto parts = split(decoded(text), ',');
-  must(parts.size() >= 2, "network " + text);
   const auto cidr = split(parts[0], '/');
-  must(cidr.size() == 2, "network " + text);
-  const int prefix = atoi(cidr[1].c_str());
-  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  must(fd >= 0, "socket");
-  must(wait_for([] { return access("/sys/class/net/eth0", F_OK) == 0; }), "eth0");
-  ifreq request = {};
-  strcpy(request.ifr_name, "eth0");
-  request.ifr_addr = inet(address_of(cidr[0]));
-  must(ioctl(fd, SIOCSIFADDR, &request) == 0, "address");
-  request.ifr_netmask = inet(prefix == 0 ? 0 : ~0u << (32 - prefix));
-  must(ioctl(fd, SIOCSIFNETMASK, &request) == 0, "netmask");
-  must(set_up(fd, "eth0"), "eth0");
-  if (!parts[1].empty() && parts[1] != "0.0.0.0") {
-    rtentry route = {};
-    route.rt_dst = inet(0);
-    route.rt_genmask = inet(0);
-    route.rt_gateway = inet(address_of(parts[1]));
-    route.rt_flags = RTF_UP | RTF_GATEWAY;
-    must(ioctl(fd, SIOCADDRT, &route) == 0 || errno == EEXIST, "route");
-  }
-  close(fd);
+  must(parts.size() >= 2 && cidr.size() == 2, "network " + text);
+  return {cidr[0], atoi(cidr[1].c_str()), parts[1], ""};
 }
 
-void start_loopback() {
-  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  must(fd >= 0 && set_up(fd, "lo"), "loopback");
-  close(fd);
+void start_network(const std::vector<std::string>& networks) {
+  must(set_interface_up("lo", true), "loopback");
+  if (!networks.empty()) must(wait_for([] { return access("/sys/class/net/eth0", F_OK) == 0; }), "eth0");
+  const std::string failed = configure_network(networks.empty() ? GuestNetwork() : parse_network(networks[0]));
+  must(failed.empty(), failed);
 }
 
 // ---- Channel ----
@@ -412,8 +368,7 @@ void become_guest() {
   mount_root();
   for (const auto& volume : boot.volumes) mount_volume(volume);
   make_devices();
-  start_loopback();
-  for (const auto& network : boot.networks) configure_network(network);
+  start_network(boot.networks);
   if (!boot.hostname.empty()) must(sethostname(boot.hostname.data(), boot.hostname.size()) == 0, "hostname");
   set_network_switches(!boot.networks.empty());
   prefer_killing_to_thrashing();

@@ -25,6 +25,7 @@
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "programs/agent/directories.h"
+#include "programs/agent/guest_network.h"
 #include "programs/agent/loop.h"
 #include "programs/agent/privilege.h"
 #include "programs/agent/setup.h"
@@ -157,6 +158,20 @@ void run_hooks(const std::string& sandbox, json::object& answer) {
   answer["hooks"] = found.size();
 }
 
+// Of a guest whose kernel was copied with the card it had.
+void take_network(const json::object& settings, json::object& answer) {
+  GuestNetwork wanted;
+  wanted.address = text_field(settings, "address").value_or("");
+  wanted.prefix = static_cast<int>(int_field(settings, "prefix", 0, 0, 32).value_or(0));
+  wanted.gateway = text_field(settings, "gateway").value_or("");
+  wanted.mac = text_field(settings, "mac").value_or("");
+  const std::string failure = configure_network(wanted);
+  if (!failure.empty()) answer["error"] = failure;
+  const GuestNetwork present = present_network();
+  answer["address"] = present.address;
+  answer["mac"] = present.address.empty() ? "" : present.mac;
+}
+
 std::string hostname() {
   char name[256] = {};
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
@@ -171,6 +186,8 @@ json::object resume(const json::object& hello, const json::object& identity) {
   if (!machine_id.empty()) write_etc("machine-id", machine_id + "\n");
   const std::string boot_id = text_field(identity, "boot_id").value_or("");
   if (!boot_id.empty()) set_boot_id(boot_id);
+  const json::value* network = find_field(hello, "network");
+  if (network != nullptr && network->is_object()) take_network(network->get_object(), answer);
   run_hooks(text_field(hello, "sandbox").value_or(""), answer);
   answer["hostname"] = hostname();
   answer["machine_id"] = read_line("/etc/machine-id");

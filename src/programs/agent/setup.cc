@@ -23,7 +23,6 @@ namespace glovebox::agent {
 namespace {
 
 constexpr int64_t kClockToleranceNs = 500'000'000;
-constexpr int64_t kCopyToleranceNs = 10'000'000;  // a copy wakes up at the time of its picture
 
 void create_etc_if_missing(const char* name) {
   UniqueFd etc = open_directory(AT_FDCWD, "/etc");
@@ -38,17 +37,6 @@ void loopback_up() {
   if (!fd || ::ioctl(fd.get(), SIOCGIFFLAGS, &request) != 0 || (request.ifr_flags & IFF_UP)) return;
   request.ifr_flags |= IFF_UP;
   ::ioctl(fd.get(), SIOCSIFFLAGS, &request);
-}
-
-// A guest with its own kernel may have slept; in a container the clock is the host's and this
-// changes nothing.
-void set_clock(int64_t unix_time_ns, int64_t tolerance_ns) {
-  timespec now;
-  if (unix_time_ns <= 0 || ::clock_gettime(CLOCK_REALTIME, &now) != 0) return;
-  const int64_t difference = unix_time_ns - (now.tv_sec * 1'000'000'000 + now.tv_nsec);
-  if (std::llabs(difference) < tolerance_ns) return;
-  const timespec wanted{unix_time_ns / 1'000'000'000, unix_time_ns % 1'000'000'000};
-  ::clock_settime(CLOCK_REALTIME, &wanted);
 }
 
 void mix_entropy(const std::string& seed) {
@@ -73,6 +61,15 @@ void make_writable_by_all(const char* path) {
 }
 
 }  // namespace
+
+void set_clock(int64_t unix_time_ns, int64_t tolerance_ns) {
+  timespec now;
+  if (unix_time_ns <= 0 || ::clock_gettime(CLOCK_REALTIME, &now) != 0) return;
+  const int64_t difference = unix_time_ns - (now.tv_sec * 1'000'000'000 + now.tv_nsec);
+  if (std::llabs(difference) < tolerance_ns) return;
+  const timespec wanted{unix_time_ns / 1'000'000'000, unix_time_ns % 1'000'000'000};
+  ::clock_settime(CLOCK_REALTIME, &wanted);
+}
 
 void write_etc(const char* name, std::string_view text) {
   UniqueFd etc = open_directory(AT_FDCWD, "/etc");

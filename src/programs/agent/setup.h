@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,11 @@ namespace glovebox::agent {
 
 // Replaces /etc/<name> as a whole. Where it is a mount point (a bind mount cannot be replaced), writes into it. Best effort.
 void write_etc(const char* name, std::string_view text);
+
+// A guest with a kernel of its own may have slept, or is a copy and wakes up at the time of its picture; elsewhere the clock is the
+// host's and this changes nothing.
+inline constexpr int64_t kCopyToleranceNs = 10'000'000;
+void set_clock(int64_t unix_time_ns, int64_t tolerance_ns);
 
 // What the agent does to the sandbox's system when it learns who it is. Every step is best effort:
 // an image may be read-only or lack rights, and still be useful. Nothing follows a link that the

@@ -94,11 +94,11 @@ std::string pool_class(const toml::node& node, sandbox::PoolTarget* target) {
   return target->max != 0 && target->max < target->count ? "max must not be below count" : "";
 }
 
-// [pool] container, gvisor: of the base template. [pool.<template>] likewise for others. One class, or an array of them.
+// [pool] container, gvisor, microvm: of the base template. [pool.<template>] likewise for others. One class, or an array of them.
 std::string pool_targets(const std::string& template_name, const toml::table& counts, std::vector<sandbox::PoolTarget>* out) {
   for (const auto& [key, node] : counts) {
     const auto tier = runtime::tier_from_name(key.str());
-    if (!tier || *tier == runtime::Tier::kMicrovm) return "may name container and gvisor, not " + std::string(key.str());
+    if (!tier) return "may name container, gvisor and microvm, not " + std::string(key.str());
     const toml::array* classes = node.as_array();
     for (size_t i = 0; i < (classes != nullptr ? classes->size() : 1); ++i) {
       sandbox::PoolTarget target{.template_name = template_name, .tier = *tier};

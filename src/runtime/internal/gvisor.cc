@@ -322,9 +322,7 @@ Result<SnapshotImage> GvisorRuntime::snapshot(const Record& record, const std::s
   GB_TRY(image.needs, facts());
   GB_TRY(const auto used, usage(record));
   GB_TRYV(keep_agent(record, directory));
-  const auto began = Clock::now();
   GB_TRYV(checkpoint(record, directory, afterwards, deadline));
-  image.stall = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
   image.parts = list_parts(directory);
   uint64_t pages = 0;
   for (const auto& part : image.parts) pages = std::max(pages, part.name == "pages.img" ? part.bytes : 0);

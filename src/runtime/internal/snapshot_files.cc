@@ -20,8 +20,10 @@ using namespace std::chrono_literals;
 
 constexpr size_t kCpuInfoBytes = 64 << 10;  // the first processor's paragraph and more
 
-// FNV-1a over the sorted words: the kernel may list them in another order.
-std::string digest_of(const std::set<std::string>& words) {
+}  // namespace
+
+// FNV-1a.
+std::string word_digest(const std::set<std::string>& words) {
   uint64_t h = 14695981039346656037ull;
   for (const auto& word : words) {
     for (const unsigned char c : word + " ") h = (h ^ c) * 1099511628211ull;
@@ -30,8 +32,6 @@ std::string digest_of(const std::set<std::string>& words) {
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(h));
   return text;
 }
-
-}  // namespace
 
 std::vector<SnapshotPart> list_parts(const std::string& directory) {
   std::vector<SnapshotPart> parts;
@@ -57,7 +57,7 @@ std::string processor_features() {
       if (!word.empty()) words.insert(word);
     }
   }
-  return std::string(kernel.machine) + "-" + digest_of(words);
+  return std::string(kernel.machine) + "-" + word_digest(words);
 }
 
 Result<void> compare_needs(const std::map<std::string, std::string>& needs, const std::map<std::string, std::string>& here) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,9 @@ namespace glovebox::runtime {
 
 // The files of a snapshot's directory, by name.
 std::vector<SnapshotPart> list_parts(const std::string& directory);
+
+// Names a set of words, whatever their order was.
+std::string word_digest(const std::set<std::string>& words);
 
 // Names the processor's features: a program that runs on one processor may fail on another that lacks what it found.
 std::string processor_features();

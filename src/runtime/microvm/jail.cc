@@ -50,6 +50,7 @@ struct JailPlan : LaunchCommon {
   const int (*descriptors)[2] = nullptr;
   size_t descriptor_count = 0;
   const char* const* argv = nullptr;
+  const char* const* environment = nullptr;
 };
 
 bool make_places(const JailPlan& plan) {
@@ -168,8 +169,7 @@ int jail_child(void* argument) {
     if (!arrange(plan)) return false;
     plan.enter(LaunchStep::kExec);
     if (!raw::reset_signals()) return false;
-    static const char* const environment[] = {"PATH=/usr/bin", "LC_ALL=C", nullptr};
-    raw::call(SYS_execve, plan.argv[0], plan.argv, environment);
+    raw::call(SYS_execve, plan.argv[0], plan.argv, plan.environment);
     return false;
   };
   if (!run()) plan.error = errno;
@@ -177,15 +177,15 @@ int jail_child(void* argument) {
   return 1;
 }
 
-// The directories above `path`, once each, then the thing itself.
-Result<void> add_place(std::vector<Place>* places, const std::string& path) {
+// The directories above `shown`, once each, then the thing itself, which is `path` on the host.
+Result<void> add_place(std::vector<Place>* places, const std::string& path, const std::string& shown) {
   auto is_there = [&](const std::string& name) {
     return std::any_of(places->begin(), places->end(),
                        [&](const Place& p) { return p.path == name; });
   };
   struct stat st{};
   if (::lstat(path.c_str(), &st) < 0) return {};
-  const std::string name = path.substr(1);
+  const std::string name = shown.substr(1);
   const auto is_inside = [&](const Place& p) {
     return p.kind != Place::Kind::kFile && name.starts_with(p.path + "/") &&
            (p.kind == Place::Kind::kLink || p.mount);
@@ -223,7 +223,11 @@ std::vector<std::string> library_paths() {
 
 Result<sys::ProcessId> start_jailed(const JailSpec& spec) {
   std::vector<Place> places;
-  for (const std::string& path : spec.shown) GB_TRYV(add_place(&places, path));
+  for (const std::string& path : spec.shown) GB_TRYV(add_place(&places, path, path));
+  for (const auto& [path, shown] : spec.shown_as) {
+    if (!sys::exists(path)) return fail(Code::kNotFound, path + " is not there");
+    GB_TRYV(add_place(&places, path, shown));
+  }
   std::vector<RawPlace> raw_places;
   for (const Place& p : places)
     raw_places.push_back({p.kind, p.path.c_str(), p.target.c_str(), p.mount.get()});
@@ -232,6 +236,8 @@ Result<sys::ProcessId> start_jailed(const JailSpec& spec) {
   std::vector<const char*> argv;
   for (const auto& word : spec.argv) argv.push_back(word.c_str());
   argv.push_back(nullptr);
+  const std::string preload = "LD_PRELOAD=" + spec.preload;
+  const char* const environment[] = {"PATH=/usr/bin", "LC_ALL=C", spec.preload.empty() ? nullptr : preload.c_str(), nullptr};
   const std::string memory = tmpfs_options(spec.memory_bytes + (1 << 20), 8, spec.uid),
                     log = tmpfs_options(256 << 10, 8, spec.uid);
   JailPlan plan;
@@ -248,6 +254,7 @@ Result<sys::ProcessId> start_jailed(const JailSpec& spec) {
   plan.descriptor_count = descriptors.size();
   plan.open_files = spec.open_files;
   plan.argv = argv.data();
+  plan.environment = environment;
   constexpr int kNamespaces =
       CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWNET;
   GB_TRY(auto child, sys::spawn_sharing_memory(kNamespaces, jail_child, &plan));

@@ -23,6 +23,8 @@ struct JailSpec {
   uint32_t uid = 0;                // and group
   std::vector<std::string> shown;  // files and directories of the host, read-only under the same
                                    // path; missing ones are left out
+  std::vector<std::pair<std::string, std::string>> shown_as;  // the same, but under the second path; must be there
+  std::string preload;  // a library, by its path in the jail, that the program loads first; empty: none
   uint64_t memory_bytes =
       0;  // size of the file system at kJailMemory, which is charged to the cgroup; 0: none
   bool kvm = false;  // whether there is /dev/kvm
@@ -33,6 +35,7 @@ struct JailSpec {
 
 // In the jail: directories that the program can write to.
 inline constexpr const char* kJailMemory = "/memory";
+inline constexpr const char* kJailSnapshotMemory = "/snapshot/memory";  // read-only, where a machine goes on from one
 inline constexpr const char* kJailLog = "/log/log";  // at most 256 KiB; what comes later is lost
 inline constexpr int kJailFirstFd = 3;
 

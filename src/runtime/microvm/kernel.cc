@@ -38,6 +38,8 @@ Result<GuestKernel> none() {
   return fail(Code::kRuntimeUnavailable, "there is no guest kernel: run `glovebox kernel build`");
 }
 
+}  // namespace
+
 Result<std::string> sha256(const std::vector<std::string>& files) {
   std::vector<std::string> command = {"sha256sum", "--"};
   command.insert(command.end(), files.begin(), files.end());
@@ -48,6 +50,8 @@ Result<std::string> sha256(const std::vector<std::string>& files) {
   GB_TRY(const auto one, sys::run_command({"sha256sum", "-"}, kPatience, digests));
   return one.substr(0, 64);
 }
+
+namespace {
 
 // ---- initramfs: cpio "newc" archives, one behind the other ----
 

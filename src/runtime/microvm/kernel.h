@@ -24,4 +24,7 @@ Result<GuestKernel> guest_kernel(const std::string& data_dir, const std::string&
 // kCorrupt when it is not what it should be.
 Result<GuestKernel> build_guest_kernel(const std::string& data_dir, const std::string& agent_path, const std::string& package);
 
+// In hex; of several files: of their sums. Takes a program's start.
+Result<std::string> sha256(const std::vector<std::string>& files);
+
 }  // namespace glovebox::runtime::microvm

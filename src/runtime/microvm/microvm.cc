@@ -4,12 +4,15 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
 #include <cmath>
 #include <mutex>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "runtime/internal/linux_runtime.h"
+#include "runtime/internal/snapshot_files.h"
 #include "runtime/internal/volumes.h"
 #include "runtime/microvm/engine.h"
 #include "runtime/microvm/kernel.h"
@@ -32,6 +35,12 @@ constexpr uint32_t kIdsPerSandbox = 65536;
 constexpr uint64_t kMegabyte = 1 << 20;
 constexpr const char* kWire = "eth0";              // the link's interface, and the guest's
 constexpr const char* kTap = "tap0";
+constexpr const char* kNoWireMac = "02:00:00:00:00:01";  // of a card that is connected to nothing
+constexpr const char* kMachineFile = "machine.json";     // in a snapshot: what its machine was
+// Fields of a record.
+constexpr const char* kVcpus = "vcpus";
+constexpr const char* kMemoryBytes = "memory_bytes";
+constexpr const char* kGuestNetwork = "guest_network";  // what a copy's agent is told (spec/channel.md, `network`)
 
 // Words of a kernel command line have no blanks; bytes that mean something there are written %XX.
 std::string encoded(std::string_view text) {
@@ -62,6 +71,9 @@ class MicrovmRuntime final : public LinuxRuntime {
   Capability probe(const Rootfs& probe) override;
   Record plan(const StartSpec& spec) override;
   Death death(const Record& record) override;
+  Kept keeps() const override;
+  Result<SnapshotImage> snapshot(const Record& record, const std::string& directory, Afterwards afterwards, Deadline deadline) override;
+  Result<void> check_needs(const std::map<std::string, std::string>& needs) override;
 
  protected:
   sys::CgroupLimits cgroup_limits(const Limits& limits) const override;
@@ -77,8 +89,10 @@ class MicrovmRuntime final : public LinuxRuntime {
  private:
   Result<mv::Engine*> engine() const;
   Result<std::string> identity(mv::Engine& engine) const;
+  Result<void> size_machine(const StartSpec& spec, mv::MachineSpec* machine) const;
   Result<void> add_drives(Launch& launch, mv::MachineSpec* machine) const;
-  Result<std::string> add_network(const StartSpec& spec, mv::MachineSpec* machine) const;
+  Result<void> copy_disk(const StartSpec& spec, const std::string& image) const;
+  Result<UniqueFd> add_network(Launch& launch, mv::MachineSpec* machine) const;
 
   mutable std::mutex mutex_;
   mutable std::unique_ptr<mv::Engine> engine_;
@@ -96,7 +110,7 @@ Result<mv::Engine*> MicrovmRuntime::engine() const {
   const std::lock_guard lock(mutex_);
   if (engine_) return engine_.get();
   // What costs nothing to find out comes first.
-  mv::QemuConfig qemu{config().microvm.qemu_path, mv::Accel::kKvm, storage().stage()};
+  mv::QemuConfig qemu{config().microvm.qemu_path, mv::Accel::kKvm, storage().stage(), storage().run_directory()};
   GB_TRYV(mv::make_qemu(qemu)->version());
   GB_TRYV(mv::guest_kernel(config().data_dir, config().agent_path));
   GB_TRYV(storage().make_layout());
@@ -182,9 +196,11 @@ sys::CgroupLimits MicrovmRuntime::cgroup_limits(const Limits& limits) const {
 Result<void> MicrovmRuntime::add_drives(Launch& launch, mv::MachineSpec* machine) const {
   const StartSpec& spec = launch.spec;
   const std::string image = disk_image(spec.directory);
-  if (!spec.snapshot.empty())
-    return fail(Code::kUnsupported, "microvm sandboxes are not started from snapshots");
-  GB_TRYV(storage().make_disk(image, spec.limits.disk_bytes, spec.limits.inodes));
+  if (spec.snapshot.empty()) {
+    GB_TRYV(storage().make_disk(image, spec.limits.disk_bytes, spec.limits.inodes));
+  } else {
+    GB_TRYV(copy_disk(spec, image));
+  }
   machine->drives = {{spec.rootfs.image_path, true}, {image, false}};
   launch.timer.done("disk copy");
   if (spec.volumes.size() > kMaxVolumes) return fail(Code::kInvalidArgument, "too many volumes");
@@ -202,10 +218,27 @@ Result<void> MicrovmRuntime::add_drives(Launch& launch, mv::MachineSpec* machine
   return {};
 }
 
-// The guest takes the place of the link's interface: its addresses, hardware and other.
-Result<std::string> MicrovmRuntime::add_network(const StartSpec& spec,
-                                                mv::MachineSpec* machine) const {
-  if (spec.netns_fd < 0) return std::string();
+// The guest has the disk mounted, with a kernel that knows its size.
+Result<void> MicrovmRuntime::copy_disk(const StartSpec& spec, const std::string& image) const {
+  struct stat st{};
+  if (::stat(disk_image(spec.snapshot).c_str(), &st) < 0) return fail(Code::kCorrupt, "the snapshot holds no disk");
+  if (static_cast<uint64_t>(st.st_size) < spec.limits.disk_bytes)
+    return fail(Code::kInvalidArgument, "a microvm that goes on from memory keeps the size of its disk");
+  return sys::copy_sparse(disk_image(spec.snapshot), image);
+}
+
+// The guest takes the place of the link's interface: its addresses, hardware and other. Without a link the card's other end is in a
+// network of its own, so that every machine is built alike and a copy of it can get one. The descriptor is to be held until the
+// monitor has the tap.
+Result<UniqueFd> MicrovmRuntime::add_network(Launch& launch, mv::MachineSpec* machine) const {
+  const StartSpec& spec = launch.spec;
+  UniqueFd alone;
+  if (spec.netns_fd < 0) {
+    GB_TRY(alone, sys::in_new_netns([&] { return sys::add_tap(kTap, machine->uid); }));
+    machine->network = mv::NetworkCard{alone.get(), kTap, kNoWireMac};
+    launch.record.fields[kGuestNetwork] = "{}";
+    return alone;
+  }
   sys::InterfaceAddress wire;
   GB_TRYV(sys::in_netns(spec.netns_fd, [&]() -> Result<void> {
     GB_TRY(wire, sys::interface_address(kWire));
@@ -213,8 +246,36 @@ Result<std::string> MicrovmRuntime::add_network(const StartSpec& spec,
     return sys::join(kWire, kTap, wire.address);
   }));
   machine->network = mv::NetworkCard{spec.netns_fd, kTap, wire.mac};
-  return " gb.net=" + encoded(dotted(wire.address) + "/" + std::to_string(wire.prefix)) + "," +
-         dotted(wire.gateway) + "," + encoded(wire.mac);
+  machine->command_line += " gb.net=" + encoded(dotted(wire.address) + "/" + std::to_string(wire.prefix)) + "," + dotted(wire.gateway) + "," +
+                           encoded(wire.mac);
+  launch.record.fields[kGuestNetwork] = boost::json::serialize(boost::json::object{
+      {"address", dotted(wire.address)}, {"prefix", wire.prefix}, {"gateway", dotted(wire.gateway)}, {"mac", wire.mac}});
+  return alone;
+}
+
+// A copy's machine is as large as the source's, whatever its limits.
+Result<void> MicrovmRuntime::size_machine(const StartSpec& spec, mv::MachineSpec* machine) const {
+  machine->vcpus = vcpus(spec.limits);
+  machine->memory_bytes = spec.limits.memory_bytes / kMegabyte * kMegabyte;
+  if (spec.snapshot.empty()) return {};
+  if (spec.snapshot_kept != Kept::kMemoryAndFiles) return fail(Code::kUnsupported, "microvm sandboxes start from snapshots with memory only");
+  GB_TRY(const auto text, sys::read_file(spec.snapshot + "/" + kMachineFile, 4096));
+  boost::system::error_code ec;
+  const auto parsed = boost::json::parse(text, ec);
+  const auto number = [&](const char* name) -> uint64_t {
+    const auto* value = !ec && parsed.is_object() ? parsed.get_object().if_contains(name) : nullptr;
+    boost::system::error_code no;
+    const auto n = value != nullptr ? value->to_number<uint64_t>(no) : 0;
+    return no ? 0 : n;
+  };
+  const uint64_t count = number(kVcpus), bytes = number(kMemoryBytes);
+  if (count == 0 || count > 255 || bytes == 0 || bytes % kMegabyte != 0)
+    return fail(Code::kCorrupt, "the snapshot does not say what machine it is of");
+  if (bytes > spec.limits.memory_bytes) return fail(Code::kInvalidArgument, "the snapshot's machine has more memory than the limit");
+  machine->vcpus = static_cast<unsigned>(count);
+  machine->memory_bytes = bytes;
+  machine->snapshot = spec.snapshot;
+  return {};
 }
 
 Result<void> MicrovmRuntime::launch(Launch& launch) {
@@ -228,8 +289,7 @@ Result<void> MicrovmRuntime::launch(Launch& launch) {
   machine.directory = spec.directory;
   machine.kernel = kernel.vmlinux;
   machine.initramfs = kernel.initramfs;
-  machine.vcpus = vcpus(spec.limits);
-  machine.memory_bytes = spec.limits.memory_bytes / kMegabyte * kMegabyte;
+  GB_TRYV(size_machine(spec, &machine));
   machine.uid =
       kFirstId + static_cast<uint32_t>(parse_int(slot->second).value_or(0)) * kIdsPerSandbox;
   machine.cgroup_fds = launch.cgroup_fds;
@@ -239,17 +299,59 @@ Result<void> MicrovmRuntime::launch(Launch& launch) {
                          encoded(spec.hostname.empty() ? spec.id : spec.hostname) +
                          " gb.pids=" + std::to_string(spec.limits.processes) + " gb.swap=0";
   GB_TRYV(add_drives(launch, &machine));
-  GB_TRY(const auto network, add_network(spec, &machine));
-  machine.command_line += network;
+  GB_TRY(const auto network, add_network(launch, &machine));
   launch.record.fields["engine"] = engine->name();
   launch.record.fields["accel"] = mv::accel_name(engine->accel());
   launch.record.fields["kernel"] = kernel.digest;
+  launch.record.fields[kVcpus] = std::to_string(machine.vcpus);
+  launch.record.fields[kMemoryBytes] = std::to_string(machine.memory_bytes);
   launch.timer.done("prepare");
   GB_TRY(auto started, engine->start(machine, launch.deadline));
   launch.timer.done("monitor");
   remember_process(&launch.record, started.process);
   for (auto& [key, value] : started.fields) launch.record.fields[key] = std::move(value);
   return {};
+}
+
+// ---- Snapshots ----
+
+Kept MicrovmRuntime::keeps() const {
+  const auto engine = this->engine();
+  return engine && (*engine)->keeps_memory() ? Kept::kMemoryAndFiles : Kept::kFiles;
+}
+
+Result<void> MicrovmRuntime::check_needs(const std::map<std::string, std::string>& needs) {
+  GB_TRY(auto* engine, this->engine());
+  GB_TRY(const auto here, engine->needs());
+  return compare_needs(needs, here);
+}
+
+// The machine's needs are those of the monitor that runs, which an upgrade may have replaced on disk since.
+Result<SnapshotImage> MicrovmRuntime::snapshot(const Record& record, const std::string& directory, Afterwards afterwards, Deadline deadline) {
+  GB_TRY(auto* engine, this->engine());
+  SnapshotImage image;
+  image.kept = Kept::kMemoryAndFiles;
+  const std::string prefix = std::string(engine->name()) + "_need_";
+  for (const auto& [key, value] : record.fields) {
+    if (key.starts_with(prefix)) image.needs[key.substr(prefix.size())] = value;
+  }
+  const auto bytes = record.fields.find(kMemoryBytes), count = record.fields.find(kVcpus);
+  if (image.needs.empty() || bytes == record.fields.end() || count == record.fields.end())
+    return fail(Code::kUnsupported, "the sandbox was started by a version that could not copy it");
+  image.min_memory_bytes = static_cast<uint64_t>(parse_int(bytes->second).value_or(0));
+  const boost::json::object machine{{kVcpus, parse_int(count->second).value_or(0)}, {kMemoryBytes, image.min_memory_bytes}};
+  GB_TRYV(sys::put_file(directory + "/" + kMachineFile, boost::json::serialize(machine) + "\n", 0600));
+  const auto copy_drives = [&] { return sys::copy_sparse(disk_image(record.directory), disk_image(directory)); };
+  const auto began = Clock::now();
+  auto written = engine->snapshot(record, {directory, afterwards == Afterwards::kGoesOn, copy_drives}, deadline);
+  if (!written && !sys::is_alive(process_of(record)))
+    return fail(Code::kSandboxEnded, "the sandbox ended while its state was written: " + engine_log(record), {{"reason", "crashed"}});
+  if (!written) return fail(std::move(written).error());
+  image.stall = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - began);
+  image.parts = list_parts(directory);
+  struct stat disk{};
+  if (::stat(disk_image(directory).c_str(), &disk) == 0) image.min_disk_bytes = static_cast<uint64_t>(disk.st_size);
+  return image;
 }
 
 // ---- Life and end ----

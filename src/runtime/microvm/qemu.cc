@@ -14,14 +14,22 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "base/text.h"
+#include "runtime/internal/snapshot_files.h"
 #include "runtime/microvm/jail.h"
+#include "runtime/microvm/kernel.h"
+#include "runtime/microvm/qemu_state.h"
 #include "runtime/microvm/qmp.h"
 #include "sys/command.h"
 #include "sys/files.h"
 #include "sys/netns.h"
+
+namespace glovebox {
+std::string_view embedded_qemu_preload();  // cmake/embed.cmake
+}  // namespace glovebox
 
 namespace glovebox::runtime::microvm {
 namespace {
@@ -33,6 +41,10 @@ constexpr const char* kMonitor = "qmp.sock";
 constexpr size_t kShown = 4000;  // of the log
 constexpr auto kMonitorPatience = 10s;
 constexpr uint64_t kMegabyte = 1 << 20;
+constexpr const char* kPreload = "/snapshot/preload.so";
+constexpr const char* kPrivateMemory = "qemu_private_memory";  // fields of a record
+constexpr const char* kMemoryBytes = "qemu_memory_bytes";
+constexpr const char* kNeed = "qemu_need_";
 constexpr int kTranslationMegabytes = 64;  // translated code, when emulated
 constexpr int kMonitorFd = kJailFirstFd, kTapFd = kMonitorFd + 1, kFirstDriveFd = kTapFd + 1;
 
@@ -66,6 +78,9 @@ class Qemu final : public Engine {
     return 80 + vcpus;
   }  // 64 of them do disk requests
   Result<Machine> start(const MachineSpec& spec, Deadline deadline) override;
+  bool keeps_memory() const override { return true; }
+  Result<std::map<std::string, std::string>> needs() const override;
+  Result<void> snapshot(const Record& record, const SnapshotJob& job, Deadline deadline) override;
   Result<void> ping(const Record& record, Deadline deadline) override;
   std::string log(const Record& record) const override;
   Result<void> remove_state(const Record& record) override;
@@ -74,15 +89,21 @@ class Qemu final : public Engine {
   std::string program() const {
     return sys::find_program(config_.program.empty() ? "qemu-system-x86_64" : config_.program);
   }
+  std::vector<std::string> machine(const MachineSpec& spec) const;
   std::vector<std::string> arguments(const MachineSpec& spec) const;
   std::string command_line(const MachineSpec& spec) const;
+  Result<void> show_snapshot(const MachineSpec& spec, JailSpec* jail) const;
   void keep_log(const std::string& id, UniqueFd fd) const;
 
   QemuConfig config_;
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::shared_ptr<UniqueFd>>
       logs_;  // by sandbox: the file outlives its jail only through us
-  mutable std::pair<std::string, std::string> version_;  // of the program with this identity
+  struct Program {
+    std::string identity, version, sum;  // the last one when it was needed
+  };
+  Result<Program> program_facts(bool with_sum) const;
+  mutable Program program_;  // that was looked at last
 };
 
 // ---- What the machine is ----
@@ -99,20 +120,27 @@ std::string Qemu::command_line(const MachineSpec& spec) const {
   std::string out =
       "console=ttyS0 quiet loglevel=4 panic=-1 reboot=t no_timer_check random.trust_cpu=on "
       "8250.nr_uarts=1";
-  if (config_.accel == Accel::kEmulated) out += " tsc_early_khz=" + std::to_string(tsc_khz());
+  // All emulated processors have one counter, which the kernel does not take for granted when there are several; without it time is
+  // counted in interrupts, and lost when the host is busy.
+  if (config_.accel == Accel::kEmulated) out += " tsc=reliable tsc_early_khz=" + std::to_string(tsc_khz());
   // Not `nolapic_timer`, although it saves 0.2 s: Debian's kernel has no timer interrupt at all then in this machine.
   return out + " " + spec.command_line;
 }
 
-std::vector<std::string> Qemu::arguments(const MachineSpec& spec) const {
-  const std::string megabytes = std::to_string(spec.memory_bytes / kMegabyte);
+// Whether the memory of its snapshot is a file, which it maps for itself.
+bool maps_snapshot(const MachineSpec& spec) {
+  return !spec.snapshot.empty() && sys::exists(spec.snapshot + "/" + kMemoryPart);
+}
+
+std::string memory_argument(const MachineSpec& spec) {
+  const std::string file = maps_snapshot(spec) ? std::string(kJailSnapshotMemory) + ",share=off" : std::string(kJailMemory) + "/ram,share=on";
+  return "memory-backend-file,id=ram,size=" + std::to_string(spec.memory_bytes / kMegabyte) + "M,mem-path=" + file;
+}
+
+// What a machine and its copies must have in common.
+std::vector<std::string> Qemu::machine(const MachineSpec& spec) const {
   const bool emulated = config_.accel == Accel::kEmulated;
   std::vector<std::string> words = {
-      kProgram,
-      "-L",
-      "/usr/share/qemu",
-      "-name",
-      spec.id,
       "-M",
       "microvm,pit=on,pic=on,rtc=on,isa-serial=on,acpi=on,usb=off,graphics=off,dump-guest-core=off,"
       "memory-backend=ram",
@@ -120,13 +148,6 @@ std::vector<std::string> Qemu::arguments(const MachineSpec& spec) const {
       emulated ? "tcg,thread=multi,tb-size=" + std::to_string(kTranslationMegabytes) : "kvm",
       "-cpu",
       emulated ? "max" : "host",
-      "-m",
-      megabytes + "M",
-      "-smp",
-      std::to_string(spec.vcpus),
-      "-object",
-      "memory-backend-file,id=ram,size=" + megabytes + "M,mem-path=" + kJailMemory +
-          "/ram,share=on",
       "-nodefaults",
       "-no-user-config",
       "-display",
@@ -160,8 +181,19 @@ std::vector<std::string> Qemu::arguments(const MachineSpec& spec) const {
     words.insert(words.end(), {"-netdev", "tap,id=net,fd=" + std::to_string(kTapFd), "-device",
                                "virtio-net-device,netdev=net,mac=" + spec.network->mac});
   }
-  words.insert(words.end(),
-               {"-kernel", spec.kernel, "-initrd", spec.initramfs, "-append", command_line(spec)});
+  return words;
+}
+
+std::vector<std::string> Qemu::arguments(const MachineSpec& spec) const {
+  std::vector<std::string> words = {kProgram, "-L", "/usr/share/qemu", "-name", spec.id, "-m", std::to_string(spec.memory_bytes / kMegabyte) + "M",
+                                    "-smp", std::to_string(spec.vcpus), "-object", memory_argument(spec)};
+  const auto machine = this->machine(spec);
+  words.insert(words.end(), machine.begin(), machine.end());
+  if (spec.snapshot.empty()) {
+    words.insert(words.end(), {"-kernel", spec.kernel, "-initrd", spec.initramfs, "-append", command_line(spec)});
+  } else {
+    words.insert(words.end(), {"-incoming", "defer"});
+  }
   return words;
 }
 
@@ -190,6 +222,29 @@ Error explain(const sys::ProcessId& process, int log_fd, Error error) {
   return error;
 }
 
+// Its memory is the snapshot's for as long as a page is not written to.
+Result<void> Qemu::show_snapshot(const MachineSpec& spec, JailSpec* jail) const {
+  const std::string memory = spec.snapshot + "/" + kMemoryPart, preload = config_.run_directory + "/qemu-preload.so";
+  struct stat st{};
+  if (::stat(memory.c_str(), &st) < 0) return fail_errno(memory);
+  if (static_cast<uint64_t>(st.st_size) != spec.memory_bytes) return fail(Code::kCorrupt, "the snapshot's memory has another size than its machine");
+  if ((st.st_mode & S_IROTH) == 0 && ::chmod(memory.c_str(), 0444) < 0) return fail_errno(memory);  // it came from elsewhere
+  const auto there = sys::read_file(preload);
+  if (!there || *there != embedded_qemu_preload()) {
+    const std::string draft = preload + "." + spec.id;
+    GB_TRYV(sys::put_file(draft, embedded_qemu_preload(), 0444));
+    if (::rename(draft.c_str(), preload.c_str()) < 0) return fail_errno(preload);
+  }
+  jail->shown_as = {{memory, kJailSnapshotMemory}, {preload, kPreload}};
+  jail->preload = kPreload;
+  return {};
+}
+
+Result<void> take_up(Qmp& qmp, const MachineSpec& spec, Deadline deadline) {
+  GB_TRYV(load_devices(qmp, spec.snapshot, !maps_snapshot(spec), deadline));
+  return qmp.execute("cont", {}, deadline).transform([](const auto&) {});
+}
+
 Result<Machine> Qemu::start(const MachineSpec& spec, Deadline deadline) {
   const std::string path = program();
   if (path.empty()) return fail(Code::kRuntimeUnavailable, "qemu-system-x86_64 is not installed");
@@ -201,8 +256,12 @@ Result<Machine> Qemu::start(const MachineSpec& spec, Deadline deadline) {
   jail.shown = library_paths();
   jail.shown.insert(jail.shown.end(),
                     {kProgram, "/usr/share/qemu", "/usr/share/seabios", "/usr/lib/ipxe"});
-  jail.shown.insert(jail.shown.end(), {spec.kernel, spec.initramfs});
-  jail.memory_bytes = spec.memory_bytes;
+  if (spec.snapshot.empty()) jail.shown.insert(jail.shown.end(), {spec.kernel, spec.initramfs});
+  if (maps_snapshot(spec)) {
+    GB_TRYV(show_snapshot(spec, &jail));
+  } else {
+    jail.memory_bytes = spec.memory_bytes;
+  }
   jail.kvm = config_.accel == Accel::kKvm;
   jail.open_files = spec.open_files;
   jail.argv = arguments(spec);
@@ -220,20 +279,60 @@ Result<Machine> Qemu::start(const MachineSpec& spec, Deadline deadline) {
   }
   jail.descriptors.insert(jail.descriptors.end(),
                           {{spec.to_agent, 0}, {spec.from_agent, 1}, {monitor.get(), kMonitorFd}});
+  Machine machine;
+  GB_TRY(const auto needs, this->needs());
+  for (const auto& [name, value] : needs) machine.fields[kNeed + name] = value;
+  machine.fields[kMemoryBytes] = std::to_string(spec.memory_bytes);
+  if (maps_snapshot(spec)) machine.fields[kPrivateMemory] = "yes";
   GB_TRY(const auto process, start_jailed(jail));
+  machine.process = process;
   auto log = open_log(process);
   const int log_fd = log ? log->get() : -1;
   auto greeted =
       Qmp::connect(spec.directory, kMonitor, std::min(deadline, after(kMonitorPatience)));
-  if (!greeted) {
+  auto runs = greeted && !spec.snapshot.empty() ? take_up(*greeted, spec, deadline) : Result<void>();
+  if (!greeted || !runs) {
     std::this_thread::sleep_for(5ms);  // its end is seen a moment after its socket's
-    Error error = explain(process, log_fd, std::move(greeted).error());
+    Error error = explain(process, log_fd, !greeted ? std::move(greeted).error() : std::move(runs).error());
     sys::kill_process(process);
     (void)::waitpid(process.pid, nullptr, 0);
     return fail(std::move(error));
   }
   if (log) keep_log(spec.id, std::move(*log));
-  return Machine{process, {}};
+  return machine;
+}
+
+// ---- Snapshots ----
+
+Result<std::map<std::string, std::string>> Qemu::needs() const {
+  GB_TRY(const auto program, program_facts(true));
+  MachineSpec any;
+  any.drives.resize(2);
+  any.network.emplace();
+  std::set<std::string> words;
+  size_t place = 0;
+  for (const auto& word : machine(any)) words.insert(std::to_string(place++) + word);
+  return std::map<std::string, std::string>{{"engine", program.version}, {"monitor", program.sum}, {"accel", std::string(accel_name(config_.accel))},
+                                            {"machine", word_digest(words)}, {"processor", processor_features()}};
+}
+
+// The order matters: what devices have under way ends with `stop`, and saving them may still write to memory.
+Result<void> Qemu::snapshot(const Record& record, const SnapshotJob& job, Deadline deadline) {
+  const auto bytes = record.fields.find(kMemoryBytes), pid = record.fields.find("pid");
+  if (bytes == record.fields.end() || pid == record.fields.end()) return fail(Code::kUnsupported, "the machine was started by an older version");
+  const auto memory_bytes = static_cast<uint64_t>(parse_int(bytes->second).value_or(0));
+  const auto monitor = sys::identify(static_cast<pid_t>(parse_int(pid->second).value_or(0)));
+  if (!monitor) return fail(Code::kSandboxEnded, "the machine has ended");
+  const bool private_memory = record.fields.contains(kPrivateMemory);
+  GB_TRY(auto qmp, Qmp::connect(record.directory, kMonitor, std::min(deadline, after(kMonitorPatience))));
+  GB_TRYV(qmp.execute("stop", {}, deadline));
+  auto written = save_devices(qmp, job.directory, private_memory, memory_bytes, deadline);
+  if (written && !private_memory) written = copy_memory(*monitor, memory_bytes, job.directory);
+  if (written) written = job.copy_drives();
+  if (written && !job.goes_on) return written;
+  auto goes_on = qmp.execute("cont", {}, after(kMonitorPatience));
+  if (written && !goes_on) return fail(std::move(goes_on).error());
+  return written;
 }
 
 // ---- What it says ----
@@ -263,7 +362,7 @@ Result<void> Qemu::ping(const Record& record, Deadline deadline) {
   return qmp.execute("query-status", {}, deadline).transform([](const auto&) {});
 }
 
-Result<std::string> Qemu::version() const {
+Result<Qemu::Program> Qemu::program_facts(bool with_sum) const {
   struct stat st{};
   const std::string path = program();
   if (path.empty() || ::stat(path.c_str(), &st) < 0)
@@ -271,13 +370,21 @@ Result<std::string> Qemu::version() const {
   const std::string identity = path + "-" + std::to_string(st.st_ino) + "-" +
                                std::to_string(st.st_size) + "-" + std::to_string(st.st_mtim.tv_sec);
   const std::lock_guard lock(mutex_);
-  if (version_.first != identity) {
+  if (program_.identity != identity) {
     GB_TRY(const auto text, sys::run_command({path, "--version"},
                                              20s));  // "QEMU emulator version 7.2.22 (Debian …)"
     const auto words = split(text.substr(0, text.find('\n')), ' ');
-    version_ = {identity, "qemu " + (words.size() > 3 ? words[3] : "of an unknown version")};
+    program_ = {identity, "qemu " + (words.size() > 3 ? words[3] : "of an unknown version"), ""};
   }
-  return version_.second;
+  if (with_sum && program_.sum.empty()) {
+    GB_TRY(program_.sum, sha256({path}));
+  }
+  return program_;
+}
+
+Result<std::string> Qemu::version() const {
+  GB_TRY(const auto facts, program_facts(false));
+  return facts.version;
 }
 
 }  // namespace

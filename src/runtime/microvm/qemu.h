@@ -12,6 +12,7 @@ struct QemuConfig {
   std::string program;  // path or name; empty: qemu-system-x86_64
   Accel accel = Accel::kKvm;
   std::string stage;  // an empty directory to build jails on
+  std::string run_directory;  // for a small file of the engine's
 };
 
 // QEMU's machine "microvm": virtio over MMIO, no PCI, no firmware delay. Its channel is a
