@@ -16,6 +16,7 @@ namespace json = boost::json;
 namespace {
 
 constexpr uint64_t kMaxCount = INT64_MAX / 2;  // sums of two stay numbers that JSON readers know
+constexpr size_t kMaxEventPath = 8192;  // a watched path and a name
 constexpr size_t kMaxNameBytes = 4096;
 constexpr size_t kMaxAgentExecutions = 4096;   // spec/channel.md, Limits
 
@@ -507,6 +508,34 @@ Result<ReadAnswer> decode_read(std::string_view response) {
     GB_TRY(out.entry, entry_from(*entry));
   }
   return out;
+}
+
+namespace {
+
+// Below a directory, in the shortest way: whoever joins it to a path stays there.
+bool is_below(std::string_view path) {
+  if (path.size() > kMaxEventPath || path.find('\0') != std::string_view::npos) return false;
+  for (size_t at = 0; at <= path.size();) {
+    const size_t end = std::min(path.find('/', at), path.size());
+    const std::string_view name = path.substr(at, end - at);
+    if (name.empty() || name == "." || name == "..") return false;
+    at = end + 1;
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<FileEvent> decode_file_event(std::string_view line) {
+  GB_TRY(const json::object o, parse(line, Code::kAgentProtocol));
+  FileEvent event;
+  Reader r(o, Code::kAgentProtocol);
+  r.text("type", &event.type).text("path", &event.path);
+  GB_TRYV(r.done());
+  constexpr std::string_view kTypes[] = {"create", "write", "remove", "rename", "chmod", "overflow"};
+  if (std::ranges::find(kTypes, event.type) == std::end(kTypes)) return fail(Code::kAgentProtocol, "an unknown type of file event");
+  if (!event.path.empty() && !is_below(event.path)) return fail(Code::kAgentProtocol, "a file event outside of its directory");
+  return event;
 }
 
 Result<bool> decode_bool(std::string_view response, std::string_view field) {

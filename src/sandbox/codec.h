@@ -60,6 +60,7 @@ struct ReadAnswer {
   std::optional<uint64_t> length;
 };
 Result<ReadAnswer> decode_read(std::string_view response);
+Result<FileEvent> decode_file_event(std::string_view line);  // of a watch
 Result<bool> decode_bool(std::string_view response, std::string_view field);
 
 }  // namespace glovebox::sandbox::codec

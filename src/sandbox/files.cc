@@ -127,6 +127,13 @@ Result<void> check_path(const std::string& path) {
   return {};
 }
 
+std::string watch_request(const Sandbox& box, const std::string& user, const std::string& path, bool recursive) {
+  std::string request = begin_request(box, "watch", user);
+  add_bytes(request, "path", absolute(box, path));
+  add(request, "recursive", recursive);
+  return request + "}";
+}
+
 Async<FileEntry> stat(std::shared_ptr<Sandbox> box, std::string user, std::string path, bool follow) {
   GB_CO_TRYV(check_path(path));
   std::string request = begin_request(*box, "stat", user);

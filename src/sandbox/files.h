@@ -10,6 +10,8 @@
 namespace glovebox::sandbox::files {
 
 Result<void> check_path(const std::string& path);
+// {"op":"watch",…} for the agent.
+std::string watch_request(const Sandbox& box, const std::string& user, const std::string& path, bool recursive);
 
 Async<FileEntry> stat(std::shared_ptr<Sandbox> box, std::string user, std::string path, bool follow);
 Async<codec::EntryList> list(std::shared_ptr<Sandbox> box, std::string user, std::string path, std::string after, size_t limit);

@@ -21,6 +21,7 @@
 #include "sandbox/pool.h"
 #include "sandbox/snapshots_impl.h"
 #include "sandbox/volume_catalog.h"
+#include "sandbox/watch.h"
 #include "sys/files.h"
 
 namespace glovebox::sandbox {
@@ -240,6 +241,17 @@ class ManagerImpl : public Manager {
                                                  const std::string& path) override {
     GB_CO_TRY(auto box, find(caller, id));
     co_return co_await files::write_archive(box, user, path);
+  }
+
+  Async<std::unique_ptr<FileWatch>> watch_files(const Caller& caller, const std::string& id, const std::string& user,
+                                                const std::string& path, bool recursive) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    co_return co_await watch(box, user, path, recursive);
+  }
+
+  void cut_watches() override {
+    const Error error{Code::kUnavailable, "the daemon is stopping", {}};
+    for (const auto& [id, box] : boxes_) box->cut_watches(error);
   }
 
   Async<std::unique_ptr<http::Stream>> dial(const Caller& caller, const std::string& id, uint16_t port, Dialling how) override {

@@ -36,6 +36,8 @@ class Manager : public SandboxService {
   virtual Result<void> load() = 0;
   // On the loop: takes over what lives, ends what does not. Calls are served meanwhile.
   virtual Awaitable<void> recover() = 0;
+  // The daemon stops: watches end (kUnavailable), and their callers hear why.
+  virtual void cut_watches() = 0;
   // Ends what the pool holds; it is not filled any more.
   virtual Awaitable<void> close_pool() = 0;
   // Ends every sandbox (all: also those that could live on).

@@ -17,6 +17,8 @@
 namespace glovebox::sandbox {
 namespace {
 
+constexpr size_t kMaxWatches = 64;
+
 constexpr Millis kFirstDestroyRetry{50}, kLastDestroyRetry{10'000};
 constexpr Millis kFlushPatience{10'000};  // for what a machine has written to its volumes
 constexpr Millis kEndWait{30'000};
@@ -491,6 +493,21 @@ std::shared_ptr<void> Sandbox::count(int Sandbox::*which) {
     --(self.get()->*which);
     self->last_activity_ = Clock::now();
   });
+}
+
+Result<std::shared_ptr<void>> Sandbox::hold_watch(CutWatch cut) {
+  if (watches_.size() >= kMaxWatches) {
+    const std::string limit = std::to_string(kMaxWatches);
+    return fail(Code::kCapacity, limit + " watches of this sandbox are open", {{"limit", limit}, {"used", limit}});
+  }
+  const auto at = watches_.insert(watches_.end(), std::move(cut));
+  return std::shared_ptr<void>(this, [weak = weak_from_this(), at](void*) {
+    if (const auto self = weak.lock()) self->watches_.erase(at);
+  });
+}
+
+void Sandbox::cut_watches(const Error& error) {
+  for (const CutWatch& cut : std::list(watches_)) cut(error);
 }
 
 std::shared_ptr<RunningExecution> Sandbox::add_execution(ExecInfo info) {

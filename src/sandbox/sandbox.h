@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -109,6 +111,11 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   // A connection into the sandbox is open as long as this is held: it is not frozen meanwhile, and still idle unless touch()ed.
   std::shared_ptr<void> hold_connection() { return count(&Sandbox::connections_); }
   void touch() { last_activity_ = Clock::now(); }
+  // A watch on its files, which holds it in no state, as long as this is held; kCapacity beyond 64, also when its agent would take more.
+  // `cut` ends it before its time: cut_watches() does.
+  using CutWatch = std::function<void(const Error&)>;
+  Result<std::shared_ptr<void>> hold_watch(CutWatch cut);
+  void cut_watches(const Error& error);
   // The channel as it is, without waking anything; null unless the sandbox is ready and awake.
   std::shared_ptr<channel::Link> awake_link() const;
   // Since when its processes run without a break; empty while they stand still.
@@ -195,6 +202,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   std::vector<std::string> execution_order_;  // oldest first
   Notifier changed_;
   int leases_ = 0, running_executions_ = 0, alive_executions_ = 0, connections_ = 0;
+  std::list<CutWatch> watches_;
   Clock::time_point last_activity_ = Clock::now();
   Clock::time_point awake_since_ = Clock::time_point::min();
   Clock::time_point asked_at_ = Clock::time_point::min();  // the agent, whether it lives

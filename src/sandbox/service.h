@@ -235,12 +235,27 @@ struct FileEntry {
   std::optional<std::string> target;
 };
 
+struct FileEvent {
+  // create, write, remove, rename (from this name; the new one is a create), chmod, or overflow: events are missing.
+  std::string type;
+  std::string path;  // bytes, below the watched directory; empty: the directory itself, which ends the watch, or overflow
+};
+
 struct ProcessInfo {
   int64_t pid = 0, ppid = 0;
   std::string execution, user, cwd, state;
   std::vector<std::string> argv;
   int64_t started_ms = 0;
   uint64_t rss_bytes = 0;
+};
+
+// What changes in a directory. It is no activity: the sandbox may stand still meanwhile, and then nothing changes in it.
+class FileWatch {
+ public:
+  virtual ~FileWatch() = default;
+  // What has happened since the last call, at most 256 KiB of it; waits for the first event, and gives none at the deadline. What nobody
+  // asks for waits in the sandbox, and overflows there. kFileNotFound once the directory itself is gone. An error is final.
+  virtual Async<std::vector<FileEvent>> next(Deadline deadline) = 0;
 };
 
 // Bytes coming out of a sandbox (file, archive, connection).
@@ -345,6 +360,10 @@ class SandboxService {
                                                           const std::string& user, const std::string& path, bool gzip) = 0;
   virtual Async<std::unique_ptr<ByteSink>> write_archive(const Caller& caller, const std::string& id,
                                                          const std::string& user, const std::string& path) = 0;
+
+  // kNotADirectory, kCapacity (64 in a sandbox, of 8192 directories each).
+  virtual Async<std::unique_ptr<FileWatch>> watch_files(const Caller& caller, const std::string& id, const std::string& user,
+                                                        const std::string& path, bool recursive) = 0;
 
   // A TCP connection to a port on the sandbox's own loopback. Bytes on it count as activity; it wakes a frozen sandbox.
   // kPreviewUnreachable when nothing answers there. At once: without waiting to know; then the first read tells. What is written before

@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace glovebox::sandbox;
   if (size == 0) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 12) {
+  switch (data[0] % 13) {
     case 0: (void)codec::decode_entry(text); break;
     case 1: (void)codec::decode_entries(text); break;
     case 2: (void)codec::decode_processes(text); break;
@@ -42,6 +42,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 10:
       if (const auto snapshot = codec::decode_snapshot(text)) {
         if (!codec::decode_snapshot(codec::encode(*snapshot))) __builtin_trap();
+      }
+      break;
+    case 11:
+      if (const auto event = codec::decode_file_event(text)) {
+        const std::string inside = "/" + event->path + "/";
+        if (!event->path.empty() && (inside.find("/../") != std::string::npos || inside.find("//") != std::string::npos)) __builtin_trap();
       }
       break;
     default:

@@ -11,6 +11,7 @@ import { routes } from "./routes.js";
 import { type LeftOut, extract, pack } from "./tar.js";
 import { type Source, type Transport, pieces } from "./transport.js";
 import type { Entry } from "./types.js";
+import { Watch } from "./watch.js";
 
 /** A path inside a sandbox: absolute, or relative to its workdir. Bytes, for names that are not UTF-8. */
 export type Path = string | Uint8Array;
@@ -120,6 +121,15 @@ export class Files {
   async remove(path: Path, options: AsUser & { recursive?: boolean } = {}): Promise<void> {
     const { signal, ...query } = options;
     await this.#transport.json(routes.removeFile, { params: this.#params, query: { path, ...query }, signal });
+  }
+
+  /** What changes in a directory from now on; `recursive`: also in those below it. */
+  async watch(path: Path, options: AsUser & { recursive?: boolean } = {}): Promise<Watch> {
+    const { signal, ...query } = options;
+    const answer = await this.#transport.open(routes.watchFiles, {
+      params: this.#params, query: { path, ...query }, signal, idleTimeoutMs: 60_000,
+    });
+    return Watch.begin(answer, signal);
   }
 
   /** A tar of a directory, names relative to it, or of a file. A stream that breaks off fails. */

@@ -18,3 +18,4 @@ export type { LeftOut } from "./tar.js";
 export type { Source } from "./transport.js";
 export type * from "./types.js";
 export { Volumes } from "./volumes.js";
+export { Watch } from "./watch.js";

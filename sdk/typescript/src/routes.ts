@@ -63,6 +63,7 @@ export const routes = {
   removeFile: route("DELETE", sandbox + "/files", { query: ["path", "user", "recursive"] }),
   statFile: route("GET", sandbox + "/files/stat", { query: ["path", "user", "follow"] }),
   listFiles: route("GET", sandbox + "/files/list", { query: ["path", "user", ...page] }),
+  watchFiles: route("GET", sandbox + "/files/watch", { query: ["path", "user", "recursive"] }),
   makeDirectory: route("POST", sandbox + "/files/mkdir", { query: ["user"], body: ["path", "path_b64", "parents", "mode"] }),
   moveFile: route("POST", sandbox + "/files/move", {
     query: ["user"], body: ["from", "from_b64", "to", "to_b64", "parents", "overwrite"],

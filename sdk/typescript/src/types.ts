@@ -204,6 +204,18 @@ export interface Entry {
   targetB64?: string;
 }
 
+/**
+ * A change in a watched directory. `rename` is told of the old name, the new one is a `create`. `overflow`: events are missing; look
+ * at the directory itself.
+ */
+export interface FileEvent {
+  type: "create" | "write" | "remove" | "rename" | "chmod" | "overflow";
+  /** Below the watched directory; empty: the directory itself. */
+  path: string;
+  /** The exact bytes, when it is not UTF-8. */
+  pathB64?: string;
+}
+
 export interface NetworkState {
   policy: NetworkPolicy | null;
   /** Every rule in force with its name, in the API's own form. */

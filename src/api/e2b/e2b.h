@@ -5,6 +5,7 @@
 #include <string>
 
 #include "api/preview/gateway.h"
+#include "api/watchers.h"
 #include "base/async.h"
 #include "code/interpreter.h"
 #include "http/router.h"
@@ -29,6 +30,7 @@ struct Parts {
   const image::Templates& templates;
   std::string data_dir;
   preview::Tokens tokens;  // of a secret of its own; see Access
+  std::shared_ptr<Watchers> watchers = std::make_shared<Watchers>("no such watcher");
 };
 
 // Loop thread only.

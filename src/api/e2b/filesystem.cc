@@ -3,6 +3,7 @@
 
 #include "api/e2b/errors.h"
 #include "api/e2b/rpc.h"
+#include "api/e2b/watch.h"
 #include "base/text.h"
 #include "http/json.h"
 
@@ -57,11 +58,15 @@ Async<bj::object> resolved(DaemonCall& call, const FileEntry& entry) {
   co_return out;
 }
 
+}  // namespace
+
 Async<bj::value> entry_at(DaemonCall& call, const std::string& path) {
   GB_CO_TRY(const auto entry, co_await call.parts.service.stat(call.caller, call.info.id, call.user, path, false));
   GB_CO_TRY(auto object, co_await resolved(call, entry));
   co_return bj::object{{"entry", std::move(object)}};
 }
+
+namespace {
 
 Async<std::string> path_field(DaemonCall& call, const Message& request, std::string_view name) {
   GB_CO_TRY(const auto text, request.text(name));
@@ -130,13 +135,6 @@ Async<bj::value> remove(DaemonCall& call, const Message& request) {
   co_return bj::object();
 }
 
-Async<bj::value> no_watcher(DaemonCall&, const Message&) {
-  co_return fail(Code::kUnsupported, "this server does not have file watching");
-}
-Async<void> no_watch_stream(DaemonCall&, const Message&, StreamAnswer&) {
-  co_return fail(Code::kUnsupported, "this server does not have file watching");
-}
-
 }  // namespace
 
 const std::vector<Method>& filesystem_methods() {
@@ -146,10 +144,10 @@ const std::vector<Method>& filesystem_methods() {
       {"/filesystem.Filesystem/MakeDir", make_dir, nullptr},
       {"/filesystem.Filesystem/Move", move, nullptr},
       {"/filesystem.Filesystem/Remove", remove, nullptr},
-      {"/filesystem.Filesystem/WatchDir", nullptr, no_watch_stream},
-      {"/filesystem.Filesystem/CreateWatcher", no_watcher, nullptr},
-      {"/filesystem.Filesystem/GetWatcherEvents", no_watcher, nullptr},
-      {"/filesystem.Filesystem/RemoveWatcher", no_watcher, nullptr},
+      {"/filesystem.Filesystem/WatchDir", nullptr, watch_dir},
+      {"/filesystem.Filesystem/CreateWatcher", create_watcher, nullptr},
+      {"/filesystem.Filesystem/GetWatcherEvents", get_watcher_events, nullptr},
+      {"/filesystem.Filesystem/RemoveWatcher", remove_watcher, nullptr},
   };
   return methods;
 }

@@ -65,6 +65,7 @@ void add_lizard_routes(http::Router& router, sandbox::SandboxService& service, s
   add_volume_routes(routes);
   add_exec_routes(routes);
   add_file_routes(routes);
+  add_watch_routes(routes);
   add_account_routes(routes);
   add_port_routes(routes, previews);
   add_unsupported_routes(routes);

@@ -58,6 +58,7 @@ void add_sandbox_routes(Routes& routes);
 void add_snapshot_routes(Routes& routes);
 void add_volume_routes(Routes& routes);
 void add_exec_routes(Routes& routes);
+void add_watch_routes(Routes& routes);
 void add_file_routes(Routes& routes);
 void add_account_routes(Routes& routes);
 void add_port_routes(Routes& routes, preview::Gateway& previews);

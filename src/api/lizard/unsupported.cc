@@ -18,8 +18,6 @@ constexpr Missing kMissing[] = {
     {"GET", "/api/sandbox-schedules", "schedules"},
     {"GET PATCH DELETE", "/api/sandbox-schedules/{sid}", "schedules"},
     {"POST GET", "/api/sandbox-schedules/{sid}/{action}", "schedules"},
-    {"POST DELETE", "/api/sandboxes/{id}/files/watch", "file watching"},
-    {"GET", "/api/sandboxes/{id}/files/watch/events", "file watching"},
     {"GET", "/api/sandboxes/{id}/logs", "sandbox logs"},
     {"GET", "/api/sandboxes/terminal", "terminals in this dialect; see the native API's attach"},
     {"POST", "/api/projects", "further projects"},

@@ -230,6 +230,7 @@ void add_file_routes(http::Router& router, const Parts& parts) {
   add("DELETE", files, remove);
   add("GET", files + "/stat", stat);
   add("GET", files + "/list", list);
+  add("GET", files + "/watch", watch_files);
   add("POST", files + "/mkdir", make_directory);
   add("POST", files + "/move", move);
   add("GET", archive, read_archive);

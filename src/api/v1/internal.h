@@ -17,6 +17,8 @@ void add_sandbox_routes(http::Router& router, const Parts& parts);
 void add_snapshot_routes(http::Router& router, const Parts& parts);
 void add_execution_routes(http::Router& router, const Parts& parts);
 void add_file_routes(http::Router& router, const Parts& parts);
+// GET /v1/sandboxes/{id}/files/watch
+Async<void> watch_files(const Parts& parts, Call& call);
 void add_code_routes(http::Router& router, const Parts& parts);
 void add_network_routes(http::Router& router, const Parts& parts);
 void add_volume_routes(http::Router& router, const Parts& parts);

@@ -200,6 +200,12 @@ bj::object view(const sandbox::FileEntry& e) {
   return out;
 }
 
+bj::object view(const sandbox::FileEvent& event) {
+  bj::object out{{"type", event.type}};
+  put_bytes(out, "path", event.path);
+  return out;
+}
+
 bj::object view(const sandbox::ProcessInfo& p) {
   bj::array argv;
   for (const std::string& word : p.argv) argv.emplace_back(utf8_lossy(word));

@@ -18,6 +18,7 @@ boost::json::object view(const sandbox::SnapshotInfo& info);
 boost::json::object view(const sandbox::FileChange& change);
 boost::json::object view(const sandbox::ExecInfo& info);
 boost::json::object view(const sandbox::FileEntry& entry);
+boost::json::object view(const sandbox::FileEvent& event);
 boost::json::object view(const sandbox::ProcessInfo& process);
 boost::json::object view(const sandbox::SandboxService::RuntimeInfo& runtime);
 boost::json::object view(const image::Template& tmpl);

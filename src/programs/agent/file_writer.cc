@@ -14,6 +14,7 @@
 namespace glovebox::agent {
 namespace {
 
+constexpr std::string_view kReplacing = ".over.tmp";
 constexpr unsigned kNoReplace = 1;  // RENAME_NOREPLACE
 
 Result<void> must_be_regular(const std::string& path, const struct stat& st) {
@@ -23,6 +24,14 @@ Result<void> must_be_regular(const std::string& path, const struct stat& st) {
 }
 
 }  // namespace
+
+bool is_own_temporary(std::string_view name) {
+  return name.starts_with(".glovebox-") && (name.ends_with(".tmp") || name.ends_with(".del"));
+}
+
+bool replaces_a_file(std::string_view temporary) {
+  return temporary.ends_with(kReplacing);
+}
 
 FileWriter::~FileWriter() {
   if (committed_) return;
@@ -67,7 +76,8 @@ Result<void> FileWriter::open_new(mode_t mode, bool exclusive) {
   if (!directory_) return fail_errno(parent_of(path_));
   GB_TRYV(check_existing(exclusive));
   mode_ = exists_ ? existing_.st_mode & 07777 : mode;
-  std::string temporary = ".glovebox-" + random_name(12) + ".tmp";
+  std::string temporary = ".glovebox-" + random_name(12);
+  temporary += exists_ ? kReplacing : ".tmp";
   file_.reset(::openat(directory_.get(), temporary.c_str(),
                        O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file_) return fail_errno(path_);

@@ -12,6 +12,11 @@
 
 namespace glovebox::agent {
 
+// Names that the agent gives to what is not there yet, or no more.
+bool is_own_temporary(std::string_view name);
+// Of a file that takes the place of another one.
+bool replaces_a_file(std::string_view temporary);
+
 // Writes one file so that it appears whole or not at all: into a temporary name beside it, renamed
 // by commit(). Without commit() nothing is left. An existing file keeps its owner and mode. Runs
 // inside an ActAs.

@@ -18,6 +18,7 @@ constexpr OperationKind kOperations[] = {
 
     {"tar_out", &op_tar_out, true},
     {"tar_in", &op_tar_in, true},
+    {"watch", &op_watch, true, true},
     {"processes", &op_processes, false},
     {"signal", &op_signal, false},
     {"stats", &op_stats, false},

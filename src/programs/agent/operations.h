@@ -29,7 +29,8 @@ struct Operation {
 struct OperationKind {
   std::string_view name;
   Result<void> (*run)(Operation&);
-  bool as_user;  // run with the rights of Operation::user
+  bool as_user;                // run with the rights of Operation::user
+  bool is_open_ended = false;  // until the daemon gives it up, and counted apart
 };
 
 const OperationKind* find_operation(std::string_view name);
@@ -51,6 +52,8 @@ Result<void> op_write(Operation& op);
 // tar_out.cc, tar_in.cc
 Result<void> op_tar_out(Operation& op);
 Result<void> op_tar_in(Operation& op);
+// watch.cc
+Result<void> op_watch(Operation& op);
 // processes.cc
 Result<void> op_processes(Operation& op);
 Result<void> op_signal(Operation& op);

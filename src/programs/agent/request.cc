@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "programs/agent/request.h"
 
+#include <sys/eventfd.h>
+
 #include <algorithm>
 
 namespace glovebox::agent {
@@ -74,8 +76,8 @@ Result<std::optional<std::string>> Request::receive() {
   return std::optional<std::string>(std::move(bytes));
 }
 
-// Frames to us are at most a page. What has come meanwhile is joined, so that the thread wakes up and
-// writes once for many of them; with something in the queue it does not sleep.
+// Frames to us are at most a page. What has come meanwhile is joined, so that the thread wakes up
+// and writes once for many of them; with something in the queue it does not sleep.
 void Request::on_data(std::string bytes) {
   if (bytes.empty()) return;
   {
@@ -109,6 +111,13 @@ void Request::cancel() {
   std::lock_guard lock(mutex_);
   cancelled_ = true;
   changed_.notify_one();
+  if (bell_ >= 0) ::eventfd_write(bell_, 1);
+}
+
+void Request::ring_when_cancelled(int fd) {
+  std::lock_guard lock(mutex_);
+  bell_ = fd;
+  if (bell_ >= 0 && is_cancelled()) ::eventfd_write(bell_, 1);
 }
 
 }  // namespace glovebox::agent

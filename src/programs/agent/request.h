@@ -43,6 +43,8 @@ class Request {
   void on_end();
   void on_window(uint64_t total);
   void cancel();
+  // An eventfd that cancel() makes readable, for a worker that waits for something else; -1: none.
+  void ring_when_cancelled(int fd);
 
  private:
   Result<uint64_t> wait_for_window();
@@ -59,6 +61,7 @@ class Request {
   std::atomic<bool> cancelled_{false};
   std::deque<std::string> input_;
   bool input_ended_ = false;
+  int bell_ = -1;
   uint64_t received_ = 0, granted_ = channel::kWindowBytes;  // towards us
   uint64_t sent_ = 0, allowed_ = channel::kWindowBytes;      // from us
 };

@@ -54,10 +54,16 @@ void Requests::start_waiting() {
     waiting_.pop_front();
     auto found = requests_.find(channel);
     if (found == requests_.end()) continue;  // cancelled while it waited
+    size_t& running = running_like(*found->second);
+    if (&running == &open_ended_ && open_ended_ >= kMaxOpenEnded) {
+      refuse(channel, Error{Code::kCapacity, "64 watches are open", {}});
+      requests_.erase(channel);
+      continue;
+    }
     std::function<void()> job;
     auto prepared = prepare(found->second, &job);
     if (prepared && give_to_worker(std::move(job))) {
-      ++running_;
+      ++running;
       continue;
     }
     refuse(channel, prepared ? Error{Code::kProcessLimit, "no thread for the request", {}}
@@ -81,8 +87,9 @@ Result<void> Requests::prepare(const std::shared_ptr<Request>& request,
   }
   *job = [this, request, kind, op, connection = connection_] {
     serve(*request, *kind, *op);
-    loop_.post(
-        [this, connection, channel = request->channel()] { on_served(connection, channel); });
+    loop_.post([this, connection, request] {
+      on_served(connection, request->channel(), running_like(*request));
+    });
   };
   return {};
 }
@@ -100,8 +107,13 @@ void Requests::serve(Request& request, const OperationKind& kind, Operation& op)
   if (!result) request.fail(result.error());
 }
 
-void Requests::on_served(uint64_t connection, uint32_t channel) {
-  --running_;
+size_t& Requests::running_like(const Request& request) {
+  const OperationKind* kind = find_operation(text_field(request.fields(), "op").value_or(""));
+  return kind != nullptr && kind->is_open_ended ? open_ended_ : running_;
+}
+
+void Requests::on_served(uint64_t connection, uint32_t channel, size_t& running) {
+  --running;
   if (connection == connection_) requests_.erase(channel);
   start_waiting();
 }

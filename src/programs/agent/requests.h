@@ -38,6 +38,7 @@ class Requests {
  private:
   static constexpr size_t kMaxRunning = 64;
   static constexpr size_t kMaxWaiting = 4096;
+  static constexpr size_t kMaxOpenEnded = 64;
   static constexpr size_t kKeptThreads = 2;
 
   void refuse(uint32_t channel, const Error& error);
@@ -46,7 +47,8 @@ class Requests {
   void work();
   void serve(Request& request, const OperationKind& kind, Operation& op);
   Result<void> prepare(const std::shared_ptr<Request>& request, std::function<void()>* job);
-  void on_served(uint64_t connection, uint32_t channel);
+  void on_served(uint64_t connection, uint32_t channel, size_t& running);
+  size_t& running_like(const Request& request);
 
   Loop& loop_;
   Outbox& outbox_;
@@ -55,7 +57,8 @@ class Requests {
   uint64_t connection_ = 0;
   std::unordered_map<uint32_t, std::shared_ptr<Request>> requests_;
   std::deque<uint32_t> waiting_;
-  size_t running_ = 0;  // on threads, those of a former connection included
+  // On threads, those of a former connection included.
+  size_t running_ = 0, open_ended_ = 0;
 
   std::mutex mutex_;
   std::condition_variable work_there_;

@@ -299,6 +299,7 @@ Awaitable<void> Daemon::stop() {
   co_await manager_->close_pool();
   // Calls that wait on a sandbox finish sooner when it ends, so sandboxes go first when they are to go at all.
   if (options_.end_sandboxes) co_await manager_->end_all("killed");
+  manager_->cut_watches();
   const Deadline deadline = after(kStopTimeout);
   // A development server's WebSocket never ends by itself.
   auto cut_previews = [](api::preview::Gateway& previews) -> Awaitable<void> {

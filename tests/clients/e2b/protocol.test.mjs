@@ -118,10 +118,32 @@ describe(`the protocol on ${tier}`, { concurrency: false }, () => {
     }
   });
 
+  test("a watch tells why it ends", async () => {
+    const box = (await control("POST", "/sandboxes", { templateID: "base", timeout: 60 })).json;
+    const watch = (path) => stream(box, "/filesystem.Filesystem/WatchDir", envelope(JSON.stringify({ path })));
+    const removed = watch("/tmp/watched");
+    assert.deepEqual(messages((await removed).bytes).at(-1)[1].error.code, "not_found");
+    assert.equal((await rpc(box, "/filesystem.Filesystem/MakeDir", { path: "/tmp/watched" })).status, 200);
+    const timed = await stream(box, "/filesystem.Filesystem/WatchDir", envelope('{"path":"/tmp"}'), { "Connect-Timeout-Ms": "300" });
+    assert.deepEqual(messages(timed.bytes).map(([, message]) => message.error?.code ?? Object.keys(message)[0]), ["start", "deadline_exceeded"]);
+    const [open, killed] = [watch("/tmp/watched"), watch("/tmp")];
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    await rpc(box, "/filesystem.Filesystem/Remove", { path: "/tmp/watched" });
+    const seen = messages((await open).bytes);
+    assert.deepEqual(seen.map(([flags, message]) => [flags, message.filesystem?.type]), [[0, undefined], [0, "EVENT_TYPE_REMOVE"], [2, undefined]]);
+    assert.equal(seen[2][1].error, undefined);
+    // The clients then ask whether the sandbox is healthy.
+    const cut = assert.rejects(killed, { code: "ECONNRESET" });
+    await control("DELETE", `/sandboxes/${box.sandboxID}`);
+    await cut;
+    assert.equal((await call("GET", "/health", { headers: at(box) })).status, 502);
+  });
+
   test("unary errors have a code of the protocol", async () => {
     const table = [["/filesystem.Filesystem/Stat", { path: "/no" }, 404, "not_found"], ["/filesystem.Filesystem/Stat", { path: 5 }, 400, "invalid_argument"],
       ["/filesystem.Filesystem/MakeDir", { path: "/tmp" }, 409, "already_exists"], ["/filesystem.Filesystem/MakeDir", { path: "/etc/passwd" }, 400, "invalid_argument"],
-      ["/filesystem.Filesystem/Nothing", {}, 501, "unimplemented"], ["/filesystem.Filesystem/CreateWatcher", { path: "/tmp" }, 501, "unimplemented"],
+      ["/filesystem.Filesystem/Nothing", {}, 501, "unimplemented"], ["/filesystem.Filesystem/CreateWatcher", { path: "/no" }, 404, "not_found"],
+      ["/filesystem.Filesystem/CreateWatcher", { path: "/etc/passwd" }, 400, "invalid_argument"], ["/filesystem.Filesystem/GetWatcherEvents", { watcherId: "x" }, 404, "not_found"],
       ["/process.Process/SendSignal", { process: { pid: 999999 }, signal: "SIGNAL_SIGKILL" }, 404, "not_found"],
       ["/process.Process/SendInput", {}, 400, "invalid_argument"], ["/process.Process/SendInput", { process: { pid: "x" } }, 400, "invalid_argument"]];
     for (const [method, body, status, code] of table) {

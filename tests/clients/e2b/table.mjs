@@ -335,7 +335,24 @@ export function rows(sdk, has) {
       const late = await box.downloadUrl("/tmp/signed", { useSignatureExpiration: -5 });
       assert.equal((await fetch(late)).status, 401);
     }],
-    ["Files", "watchDir", "not supported", async (c) => (await shared(c)).files.watchDir("/tmp", () => {})],
+    ["Files", "watchDir", "pass", async (c) => {
+      const box = await shared(c);
+      await box.files.makeDir("/tmp/watched/sub");
+      const seen = [];
+      let told;
+      const last = new Promise((resolve) => { told = resolve; });
+      const watch = await box.files.watchDir("/tmp/watched", (event) => {
+        seen.push(event.type + " " + event.name);
+        if (event.type === "remove") told();
+      }, { recursive: true });
+      await box.files.write("/tmp/watched/sub/f", "1");
+      await box.files.write("/tmp/watched/sub/f", "2");
+      await box.files.remove("/tmp/watched/sub/f");
+      await last;
+      assert.deepEqual(seen, ["create sub/f", "write sub/f", "write sub/f", "remove sub/f"]);
+      await watch.stop();
+      await assert.rejects(box.files.watchDir("/no/such", () => {}), (e) => /NotFoundError/.test(e.name));
+    }],
     ["Git", "init, add, commit, status", has.newest && "pass", async (c) => {
       const box = await shared(c);
       await box.git.init("/tmp/repo");

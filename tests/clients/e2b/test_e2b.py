@@ -303,9 +303,17 @@ def asynchronous(c):
     asyncio.run(work())
 
 
-@row("Files", "watch_dir", "not supported")
+@row("Files", "watch_dir", "pass")
 def watch(c):
-    c.box.files.watch_dir("/tmp")
+    c.box.files.make_dir("/tmp/watched/sub")
+    watcher = c.box.files.watch_dir("/tmp/watched", recursive=True)
+    c.box.files.write("/tmp/watched/sub/f", "1")
+    assert [(e.name, e.type.value) for e in watcher.get_new_events()] == [("sub/f", "create"), ("sub/f", "write")]
+    c.box.files.write("/tmp/watched/sub/f", "2")
+    c.box.files.remove("/tmp/watched/sub/f")
+    assert [(e.name, e.type.value) for e in watcher.get_new_events()] == [("sub/f", "write"), ("sub/f", "remove")]
+    assert watcher.get_new_events() == []
+    watcher.stop()
 
 
 @row("Lifecycle", "pause, connect")

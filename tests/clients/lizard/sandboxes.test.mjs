@@ -168,10 +168,23 @@ forEachTier("sandboxes", (context) => {
     await box.kill();
   });
 
+  test("a directory is watched by polling", async () => {
+    const box = await context.shared();
+    await box.process.exec("mkdir -p /tmp/watched/sub");
+    const watcher = await box.fs.watch("/tmp/watched", { recursive: true });
+    assert.deepEqual(await watcher.getEvents(), []);
+    await box.process.exec("echo 1 >/tmp/watched/sub/f; rm /tmp/watched/sub/f");
+    const events = await watcher.getEvents();
+    assert.deepEqual(events.map((e) => e.type + " " + e.name), ["create sub/f", "write sub/f", "remove sub/f"]);
+    assert.equal(events[0].path, "/tmp/watched/sub/f");
+    await watcher.close();
+    await assert.rejects(watcher.getEvents(), refused("NotFoundError", 404, "NOT_FOUND"));
+  });
+
   test("what this server does not have says so", async () => {
     const box = await context.shared();
     const missing = refused("LizardError", 501, "UNSUPPORTED");
-    for (const call of [() => box.desktop.start(), () => box.schedules(), () => box.fs.watch("/tmp", () => {})]) {
+    for (const call of [() => box.desktop.start(), () => box.schedules()]) {
       await assert.rejects(async () => call(), missing, String(call));
     }
     const client = await context.client();

@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from glovebox import errors
+from glovebox import Sandbox, errors
 
 
 def test_bytes_text_and_ranges(sandbox):
@@ -140,3 +140,24 @@ def test_archives(sandbox):
             assert archive.extractfile("dir/file").read() == b"hello"
     with pytest.raises(errors.ApiError):
         sandbox.files.write_archive("unpacked", b"no tar at all" * 100)
+
+
+def test_a_directory_is_watched(sandbox):
+    sandbox.files.make_directory("/tmp/watched/sub")
+    with sandbox.files.watch("/tmp/watched", recursive=True) as watch:
+        sandbox.files.write("/tmp/watched/sub/f", "1")
+        sandbox.files.write(b"/tmp/watched/\xff", "1")
+        sandbox.exec("rm -r /tmp/watched")
+        seen = [(event.type, event.path, event.path_b64) for event in watch]
+    assert seen[:2] == [("create", "sub/f", None), ("write", "sub/f", None)] and seen[-1] == ("remove", "", None)
+    assert ("create", "\ufffd", "/w==") in seen
+    with pytest.raises(errors.SandboxFileNotFoundError):
+        sandbox.files.watch("/no/such")
+
+
+def test_the_end_of_the_sandbox_ends_a_watch(client, tier):
+    with Sandbox.create(runtime=tier, client=client) as sandbox, sandbox.files.watch("/tmp") as watch:
+        sandbox.kill()
+        with pytest.raises(errors.SandboxEndedError) as told:
+            list(watch)
+        assert told.value.details["reason"] == "killed"

@@ -52,6 +52,33 @@ onEachTier("files", ({ test, sandbox }) => {
     await sandbox().files.remove("large");
   });
 
+  test("a directory is watched", async () => {
+    const { files } = sandbox();
+    await files.makeDirectory("/tmp/watched/sub");
+    const watch = await files.watch("/tmp/watched", { recursive: true });
+    await files.write("/tmp/watched/sub/f", "1");
+    await files.write(Buffer.from("/tmp/watched/\xff", "latin1"), "1");
+    await sandbox().exec("rm -r /tmp/watched");
+    const seen = [];
+    for await (const { type, path, pathB64 } of watch) seen.push([type, path, pathB64].join(" ").trim());
+    assert.deepEqual(seen.slice(0, 2), ["create sub/f", "write sub/f"]);
+    assert.equal(seen.at(-1), "remove");
+    assert.ok(seen.includes("create \ufffd /w=="), seen.join());
+    await assert.rejects(files.watch("/no/such"), sdk.FileNotFoundError);
+  });
+
+  test("a watch ends with its signal, or its loop", async () => {
+    const gone = new AbortController();
+    const watch = await sandbox().files.watch("/tmp", { signal: gone.signal });
+    const following = (async () => { for await (const event of watch) assert.fail(event.type); })();
+    gone.abort(new RangeError("enough"));
+    await assert.rejects(following, RangeError);
+    const other = await sandbox().files.watch("/tmp");
+    await sandbox().files.write("/tmp/once", "1");
+    for await (const event of other) { assert.equal(event.path, "once"); break; }
+    await assert.rejects(async () => { for await (const event of other) assert.equal(event.path, "once"); }, sdk.ConnectionError);
+  });
+
   test("an upload that breaks off leaves what was there", async () => {
     await sandbox().files.write("kept", "before");
     async function* broken() {

@@ -11,6 +11,7 @@ from ._async.pages import AsyncPages
 from ._async.sandbox import AsyncSandbox
 from ._async.snapshots import AsyncSnapshots
 from ._async.volumes import AsyncVolumes
+from ._async.watch import AsyncWatch
 from ._results import CodeResult, CommandFailedError, ExecResult, OutputChunk
 from ._sync.attachment import Attachment
 from ._sync.code import CodeContexts
@@ -22,11 +23,12 @@ from ._sync.pages import Pages
 from ._sync.sandbox import Sandbox
 from ._sync.snapshots import Snapshots
 from ._sync.volumes import Volumes
+from ._sync.watch import Watch
 from ._tar import LeftOut
 from .errors import ApiError, ConnectionLostError, GloveboxError
 
 __version__ = "0.1.0"
 __all__ = [
     "ApiError", "AsyncAttachment", "AsyncCodeContexts", "AsyncExecution", "AsyncFiles", "AsyncGlovebox", "AsyncNetwork", "AsyncPages", "AsyncSandbox", "AsyncSnapshots",
-    "AsyncVolumes", "Attachment", "CodeContexts", "CodeResult", "CommandFailedError", "ConnectionLostError", "ExecResult", "Execution", "Files", "Glovebox", "GloveboxError",
-    "LeftOut", "Network", "OutputChunk", "Pages", "Sandbox", "Snapshots", "Volumes", "errors", "types"]
+    "AsyncVolumes", "AsyncWatch", "Attachment", "CodeContexts", "CodeResult", "CommandFailedError", "ConnectionLostError", "ExecResult", "Execution", "Files", "Glovebox", "GloveboxError",
+    "LeftOut", "Network", "OutputChunk", "Pages", "Sandbox", "Snapshots", "Volumes", "Watch", "errors", "types"]

@@ -54,6 +54,7 @@ WRITE_FILE = _route("PUT", _SANDBOX + "/files", query="path user mode parents ex
 REMOVE_FILE = _route("DELETE", _SANDBOX + "/files", query="path user recursive")
 STAT_FILE = _route("GET", _SANDBOX + "/files/stat", query="path user follow")
 LIST_FILES = _route("GET", _SANDBOX + "/files/list", query="path user " + _PAGE)
+WATCH_FILES = _route("GET", _SANDBOX + "/files/watch", query="path user recursive")
 MAKE_DIRECTORY = _route("POST", _SANDBOX + "/files/mkdir", query="user", body="path path_b64 parents mode")
 MOVE_FILE = _route("POST", _SANDBOX + "/files/move", query="user", body="from from_b64 to to_b64 parents overwrite")
 READ_ARCHIVE = _route("GET", _SANDBOX + "/archive", query="path user gzip")

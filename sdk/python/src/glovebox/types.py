@@ -232,6 +232,17 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class FileEvent:
+    """A change in a watched directory.
+
+    `rename` is told of the old name, the new one is a `create`. `overflow`: events are missing; look at the directory itself.
+    """
+    type: Literal["create", "write", "remove", "rename", "chmod", "overflow"]
+    path: str  # Below the watched directory; empty: the directory itself.
+    path_b64: Optional[str] = None  # The exact bytes, when it is not UTF-8.
+
+
+@dataclass(frozen=True)
 class NetworkStateUsage:
     bytes_in: int
     bytes_out: int

@@ -8,12 +8,13 @@ from typing import Any, AsyncIterator, BinaryIO, Dict, List, Optional, Union
 
 from .. import _routes as routes
 from .._decode import decode
-from .._io_async import AsyncSource, in_thread
+from .._io_async import AsyncSource, Opening, in_thread, opening
 from .._tar import LeftOut, extract, pack
 from ..errors import SandboxFileNotFoundError
 from ..types import Entry
 from .pages import AsyncPages
 from .transport import AsyncTransport
+from .watch import AsyncWatch
 
 # A path inside a sandbox: absolute, or relative to its workdir. Bytes, for names that are not UTF-8.
 Path = Union[str, bytes]
@@ -94,6 +95,11 @@ class AsyncFiles:
     async def remove(self, path: Path, *, recursive: bool = False, user: Optional[str] = None) -> None:
         query = {"path": path, "recursive": recursive, "user": user}
         await self._transport.json(routes.REMOVE_FILE, self._params, query=query)
+
+    def watch(self, path: Path, *, recursive: bool = False, user: Optional[str] = None) -> Opening[AsyncWatch]:
+        """What changes in a directory from now on; `recursive`: also in those below it."""
+        query = {"path": path, "recursive": recursive, "user": user}
+        return opening(AsyncWatch.open(self._transport, self._params, query))
 
     async def read_archive(self, path: Path, *, gzip: bool = False, user: Optional[str] = None) -> AsyncIterator[bytes]:
         """A tar of a directory, names relative to it, or of a file. A stream that breaks off fails."""

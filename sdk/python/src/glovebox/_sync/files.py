@@ -9,12 +9,13 @@ from typing import Any, Iterator, BinaryIO, Dict, List, Optional, Union
 
 from .. import _routes as routes
 from .._decode import decode
-from .._io_sync import Source, in_thread
+from .._io_sync import Source, in_thread, opening
 from .._tar import LeftOut, extract, pack
 from ..errors import SandboxFileNotFoundError
 from ..types import Entry
 from .pages import Pages
 from .transport import Transport
+from .watch import Watch
 
 # A path inside a sandbox: absolute, or relative to its workdir. Bytes, for names that are not UTF-8.
 Path = Union[str, bytes]
@@ -95,6 +96,11 @@ class Files:
     def remove(self, path: Path, *, recursive: bool = False, user: Optional[str] = None) -> None:
         query = {"path": path, "recursive": recursive, "user": user}
         self._transport.json(routes.REMOVE_FILE, self._params, query=query)
+
+    def watch(self, path: Path, *, recursive: bool = False, user: Optional[str] = None) -> Watch:
+        """What changes in a directory from now on; `recursive`: also in those below it."""
+        query = {"path": path, "recursive": recursive, "user": user}
+        return opening(Watch.open(self._transport, self._params, query))
 
     def read_archive(self, path: Path, *, gzip: bool = False, user: Optional[str] = None) -> Iterator[bytes]:
         """A tar of a directory, names relative to it, or of a file. A stream that breaks off fails."""

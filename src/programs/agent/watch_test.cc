@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "base/text.h"
+#include "programs/agent/test_agent.h"
+
+namespace glovebox::agent {
+namespace {
+
+using channel::Type;
+constexpr std::chrono::milliseconds kQuiet{300};
+
+std::string join(const std::vector<std::string>& parts, std::string_view between) {
+  std::string out;
+  for (const std::string& part : parts) {
+    if (!out.empty()) out += between;
+    out += part;
+  }
+  return out;
+}
+
+class WatchTest : public AgentTest {
+ protected:
+  void SetUp() override {
+    AgentTest::SetUp();
+    if (!IsSkipped()) agent().sh("mkdir -p /tmp/w/sub");
+  }
+  uint32_t open(json::object fields) {
+    fields["op"] = "watch";
+    const uint32_t channel = agent().next_channel();
+    agent().send(channel, Type::kRequest, fields);
+    answer_ = agent().receive_json(channel, Type::kResponse);
+    return channel;
+  }
+  // "type path" of each event until `last` came, or nothing more does.
+  std::vector<std::string> events(uint32_t channel, const std::string& last = {}) {
+    std::vector<std::string> out;
+    while (last.empty() || std::ranges::find(out, last) == out.end()) {
+      const auto frame = agent().receive_within(channel, last.empty() ? kQuiet : 10 * kQuiet);
+      if (!frame || frame->type == Type::kEnd) break;
+      for (const auto& line : split(frame->payload, '\n')) {
+        if (std::string(line).empty()) continue;
+        const auto object = parse_object(line);
+        EXPECT_TRUE(object) << line;
+        if (object) out.push_back(text_of(*object, "type") + " " + text_of(*object, "path"));
+      }
+    }
+    return out;
+  }
+  static bool has(const std::vector<std::string>& all, const std::string& event) {
+    return std::ranges::find(all, event) != all.end();
+  }
+  json::object answer_;
+};
+INSTANTIATE_TEST_SUITE_P(Watch, WatchTest, testing::Values(Engine::kNamespaces, Engine::kRunsc),
+                         test_name);
+
+TEST_P(WatchTest, TellsWhatHappens) {
+  const uint32_t channel = open({{"path", "/tmp/w"}});
+  ASSERT_TRUE(answer_.at("ok").as_bool()) << to_text(answer_);
+  agent().sh("cd /tmp/w; echo a >f; chmod 600 f; mv f g; rm g; echo b >sub/below");
+  const auto all = events(channel);
+  for (const char* event : {"create f", "write f", "chmod f", "rename f", "create g", "remove g"}) {
+    EXPECT_TRUE(has(all, event)) << event << "\n" << join(all, "\n");
+  }
+  EXPECT_FALSE(has(all, "create sub/below"));
+}
+
+TEST_P(WatchTest, AWrittenFileIsNeverSeenUnderItsTemporaryName) {
+  const uint32_t channel = open({{"path", "/tmp/w"}});
+  agent().write("1", {{"path", "/tmp/w/new"}});
+  EXPECT_EQ(join(events(channel), ","), "create new,write new");
+  agent().write("2", {{"path", "/tmp/w/new"}});
+  EXPECT_EQ(join(events(channel), ","), "write new");
+}
+
+TEST_P(WatchTest, FollowsDirectoriesThatAreMadeAndMoved) {
+  const uint32_t channel = open({{"path", "/tmp/w"}, {"recursive", true}});
+  agent().sh("cd /tmp/w; mkdir -p a/b/c; echo x >a/b/c/f; echo x >sub/f");
+  EXPECT_TRUE(has(events(channel, "create sub/f"), "create a/b/c/f"));
+  agent().sh("cd /tmp/w; mv a z");
+  EXPECT_TRUE(has(events(channel), "rename a"));
+  agent().sh("cd /tmp/w; echo y >z/b/c/g");
+  const auto all = events(channel);
+  EXPECT_TRUE(has(all, "create z/b/c/g")) << join(all, "\n");
+  EXPECT_FALSE(has(all, "create a/b/c/g"));
+}
+
+TEST_P(WatchTest, EndsWithItsDirectory) {
+  const uint32_t channel = open({{"path", "/tmp/w"}, {"recursive", true}});
+  agent().sh("rm -r /tmp/w");
+  EXPECT_TRUE(has(events(channel, "remove "), "remove "));
+}
+
+TEST_P(WatchTest, SaysWhatItCannotWatch) {
+  open({{"path", "/tmp/none"}});
+  EXPECT_EQ(text_of(answer_, "code"), "file_not_found");
+  open({{"path", "/etc/passwd"}});
+  EXPECT_EQ(text_of(answer_, "code"), "not_a_directory");
+  agent().sh("mkdir -m 700 /tmp/closed");
+  open({{"path", "/tmp/closed"}, {"user", "12345"}});
+  EXPECT_EQ(text_of(answer_, "code"), "permission_denied");
+}
+
+TEST_P(WatchTest, SixtyFourAtATimeAndTheirPlacesComeBack) {
+  std::vector<uint32_t> channels;
+  while (channels.size() < 64) {
+    channels.push_back(open({{"path", "/tmp/w"}}));
+    ASSERT_TRUE(answer_.at("ok").as_bool()) << channels.size() << to_text(answer_);
+  }
+  open({{"path", "/tmp/w"}});
+  EXPECT_EQ(text_of(answer_, "code"), "capacity");
+  EXPECT_TRUE(agent().request({{"op", "stat"}, {"path", "/tmp"}}).at("ok").as_bool());
+  for (const uint32_t channel : channels) agent().send(channel, Type::kCancel);
+  for (int tries = 0; tries < 100; ++tries) {
+    open({{"path", "/tmp/w"}});
+    if (answer_.at("ok").as_bool()) return;
+  }
+  FAIL() << to_text(answer_);
+}
+
+// Nobody gives a window: at most that comes, and the loss is told afterwards. gVisor queues in the
+// sandbox's own memory instead.
+TEST_P(WatchTest, WhatNobodyTakesOverflows) {
+  const uint32_t channel = open({{"path", "/tmp/w"}});
+  agent().sh("cd /tmp/w; seq 20000 | xargs touch; seq 20000 | xargs rm");
+  uint64_t received = 0;
+  bool overflowed = false;
+  while (const auto frame = agent().receive_within(channel, kQuiet)) {
+    received += frame->payload.size();
+    overflowed = overflowed || frame->payload.find("overflow") != std::string::npos;
+    if (received == channel::kWindowBytes) break;
+  }
+  EXPECT_FALSE(agent().receive_within(channel, kQuiet));
+  EXPECT_EQ(received, channel::kWindowBytes);
+  std::string grant;
+  channel::append_u64(grant, uint64_t{1} << 30);
+  agent().send(channel, Type::kWindowToAgent, grant);
+  while (const auto frame = agent().receive_within(channel, 3 * kQuiet)) {
+    overflowed = overflowed || frame->payload.find("overflow") != std::string::npos;
+  }
+  EXPECT_EQ(overflowed, GetParam() == Engine::kNamespaces);
+}
+
+}  // namespace
+}  // namespace glovebox::agent
