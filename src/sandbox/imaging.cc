@@ -259,11 +259,9 @@ Awaitable<void> Sandbox::remove_engine() {
 // When it cannot be, it stays what it is.
 Async<void> Sandbox::leave_hibernation() {
   const auto began = Clock::now();
-  resuming_ = starting_ = true;
-  auto resumed = co_await start_engine(after(config().start_timeout));
-  if (resumed) resumed = co_await record_resumed();
-  if (!resumed && !end_wanted_) co_await drop_engine(true, "");
-  resuming_ = starting_ = false;
+  resuming_ = true;
+  auto resumed = co_await start_from_image(after(config().start_timeout));
+  resuming_ = false;
   if (resumed) {
     document_.info.frozen = false;
     awake_since_ = last_activity_ = Clock::now();
@@ -276,6 +274,19 @@ Async<void> Sandbox::leave_hibernation() {
   }
   changed_.notify();
   co_return resumed;
+}
+
+// Its turn comes as that of any other start; until then it can end at once.
+Async<void> Sandbox::start_from_image(Deadline deadline) {
+  const auto place = co_await context_.starts->enter(deadline);
+  if (end_wanted_) co_return fail(ended_error());
+  if (!place) co_return fail(Code::kTimeout, "too many sandboxes start at once: this one's turn did not come in time");
+  starting_ = true;
+  auto started = co_await start_engine(deadline);
+  if (started) started = co_await record_resumed();
+  if (!started && !end_wanted_) co_await drop_engine(true, "");
+  starting_ = false;
+  co_return started;
 }
 
 Async<void> Sandbox::record_resumed() {

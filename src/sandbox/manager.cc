@@ -423,6 +423,7 @@ ManagerImpl::Box ManagerImpl::add_box(codec::SandboxDocument document, runtime::
   context.execution = {parts_.executor, parts_.pool, parts_.store, &config_};
   context.runtime = runtime;
   context.network = parts_.network;
+  context.starts = gate_;
   context.on_ended = [this](const Sandbox& ended) {
     if (ended.is_pooled()) return;
     --live_;
@@ -811,6 +812,7 @@ Awaitable<void> ManagerImpl::recover() {
     }
   }
   spawn(parts_.executor, "volumes.recover", volumes_.recover());
+  spawn(parts_.executor, "snapshots.recover", snapshots_->recover());
   pool_->start();
   spawn(parts_.executor, "sandbox.reap", reap());
   spawn(parts_.executor, "sandbox.leaks", look_for_leaks());

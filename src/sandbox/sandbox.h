@@ -10,6 +10,7 @@
 #include "metrics/metrics.h"
 #include "sandbox/codec.h"
 #include "sandbox/execution.h"
+#include "sandbox/gate.h"
 #include "sandbox/networking.h"
 
 namespace glovebox::sandbox {
@@ -22,6 +23,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
     ExecutionContext execution;
     runtime::Runtime* runtime = nullptr;
     network::Network* network = nullptr;
+    std::shared_ptr<Gate> starts;                 // engines start through it
     std::function<void(const Sandbox&)> on_ended;  // once: gives its capacity back
   };
   Sandbox(Context context, codec::SandboxDocument document);
@@ -175,6 +177,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Awaitable<void> drop_engine(bool executions_go_on, std::string why_executions_end);
   Awaitable<void> remove_engine();
   Async<void> leave_hibernation();
+  Async<void> start_from_image(Deadline deadline);
   Async<void> record_resumed();
   Async<void> adopt_executions(const std::vector<codec::AgentExecution>& known, const std::string& directory);
   Async<void> go_back(Origin origin, std::string snapshot);

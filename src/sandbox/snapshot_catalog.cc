@@ -51,10 +51,13 @@ Result<void> SnapshotCatalog::load() {
       continue;
     }
     SnapshotInfo& info = document->info;
-    const bool was_cut_off = info.state == "building";
-    if (was_cut_off || (info.state == "ready" && !sys::exists(directory(info.id)))) {
+    if (info.state == "building") {
+      cut_off_.push_back(info.id);
+      continue;
+    }
+    if (info.state == "ready" && !sys::exists(directory(info.id))) {
       info.state = "failed";
-      info.message = was_cut_off ? "the daemon ended while it was made" : "its files are gone";
+      info.message = "its files are gone";
       info.bytes = 0;
       info.parts.clear();
     }
@@ -63,6 +66,14 @@ Result<void> SnapshotCatalog::load() {
   }
   sweep();
   return {};
+}
+
+// What cannot be forgotten now is left to the next daemon.
+Awaitable<void> SnapshotCatalog::forget_cut_off() {
+  for (const std::string& id : std::exchange(cut_off_, {})) {
+    const auto done = co_await store_->delete_object(kKind, id);
+    log::warn("snapshot.cut_off", {{"snapshot", id}, {"message", "the daemon ended while it was made"}, {"done", done.has_value()}});
+  }
 }
 
 void SnapshotCatalog::sweep() const {

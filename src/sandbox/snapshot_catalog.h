@@ -27,8 +27,10 @@ class SnapshotCatalog {
   SnapshotCatalog(std::string data_dir, store::Store* store, BlockingPool* pool);
   ~SnapshotCatalog();
 
-  // Blocking, before the loop runs. Snapshots whose making was cut off are there as failed ones.
+  // Blocking, before the loop runs. Snapshots whose files are gone are there as failed ones; of those whose making was cut off, which no
+  // caller was told of, only records are left, for forget_cut_off().
   Result<void> load();
+  Awaitable<void> forget_cut_off();
 
   // kSnapshotNotFound, also for another tenant's.
   Result<EntryPtr> find(const std::string& tenant, const std::string& id) const;
@@ -59,6 +61,7 @@ class SnapshotCatalog {
   store::Store* store_;
   BlockingPool* pool_;
   std::map<std::string, EntryPtr> entries_;
+  std::vector<std::string> cut_off_;
 };
 
 }  // namespace glovebox::sandbox

@@ -80,8 +80,9 @@ class Snapshots {
 
   // Children of a running sandbox, all or none, each with an identity of its own.
   virtual Async<std::vector<SandboxInfo>> fork(const Caller& caller, const std::string& sandbox, ForkSpec spec) = 0;
-  // Back to a snapshot of its own lineage, in place: it keeps its id, its deadlines and its preview addresses; its executions end
-  // (sandbox_ended, reason reset). Empty id: the snapshot it was started from, or reset to last.
+  // Back to a snapshot, in place: it keeps its id, its deadlines and its preview addresses; its executions end (sandbox_ended, reason
+  // reset). Empty id: the snapshot it was started from, or reset to last. kSnapshotMismatch, and nothing happened: the snapshot is of
+  // another runtime or version of the template, or needs more memory or disk than the sandbox has.
   virtual Async<SandboxInfo> reset(const Caller& caller, const std::string& sandbox, const std::string& snapshot) = 0;
   // Like a pause, and its memory is freed as well. What is kept is in paused->kept; executions end when it is files only. Resumed as
   // from any other pause.

@@ -36,6 +36,7 @@ class SnapshotsImpl : public Snapshots {
   explicit SnapshotsImpl(Host host);
 
   Result<void> load() { return catalog_.load(); }  // blocking, before the loop runs
+  Awaitable<void> recover() { return catalog_.forget_cut_off(); }
   bool uses_template(const std::string& version) const { return catalog_.uses_template(version); }
 
   // What a create call that names a snapshot comes to.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -15,6 +16,7 @@ namespace {
 
 using channel::Frame;
 using channel::Type;
+using channel::testing::eventually;
 using testing::FakeRuntime;
 using testing::World;
 using Tier = runtime::Tier;
@@ -285,6 +287,31 @@ TEST_P(SnapshotsTest, AResumeThatFailsLeavesItHibernated) {
     world.runtime().fail_at = FakeRuntime::Step::kNone;
     const auto resumed = co_await static_cast<SandboxService&>(world.manager()).resume(world.caller, id);
     EXPECT_EQ(resumed->state, State::kReady);
+  });
+}
+
+Awaitable<void> resume_one(World& world, std::string id) {
+  (void)co_await static_cast<SandboxService&>(world.manager()).resume(world.caller, id);
+}
+
+TEST_P(SnapshotsTest, HibernatedSandboxesAwakeInTurns) {
+  world.run([&]() -> Awaitable<void> {
+    const auto places = static_cast<size_t>(world.config().parallel_starts);
+    std::vector<std::string> ids;
+    for (size_t i = 0; i < places + 2; ++i) ids.push_back(co_await create());
+    for (const auto& id : ids) EXPECT_TRUE(co_await hibernate(id));
+    world.runtime().hold_starts();
+    for (const auto& id : ids) spawn(world.executor(), "resume", resume_one(world, id));
+    EXPECT_TRUE(co_await eventually([&] { return world.runtime().waiting_starts() == world.config().parallel_starts; }));
+    co_await sleep_for(Millis(50));
+    EXPECT_EQ(world.runtime().waiting_starts(), world.config().parallel_starts);
+    EXPECT_TRUE(co_await world.manager().kill(world.caller, ids.back())) << "its turn had not come";
+    world.runtime().release_starts();
+    ids.pop_back();
+    EXPECT_TRUE(co_await eventually([&] {
+      return std::all_of(ids.begin(), ids.end(), [&](const auto& id) { return world.info(id).state == State::kReady; });
+    }));
+    EXPECT_EQ(world.runtime().ids().size(), ids.size());
   });
 }
 

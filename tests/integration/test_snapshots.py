@@ -549,11 +549,8 @@ def test_a_daemon_that_dies_in_a_snapshot_leaves_no_half_one(mortal, tier):
         box = same(mortal, box)
         assert box.ok("echo x") == "x\n"
     for made in mortal.admin.pages("/v1/snapshots", "snapshots", 100):
-        assert made["state"] in ("ready", "failed")
-        if made["state"] == "ready":
-            mortal.admin.call("POST", f"/v1/snapshots/{made['id']}/verify")
-        else:
-            mortal.admin.refused("POST", "/v1/sandboxes", 409, "conflict", json={"snapshot": made["id"]})
+        assert made["state"] == "ready", "what was cut short is forgotten"
+        mortal.admin.call("POST", f"/v1/snapshots/{made['id']}/verify")
         mortal.admin.call("DELETE", "/v1/snapshots/" + made["id"])
     assert not list((mortal.data_dir / "snapshots").iterdir())
     box.kill()
