@@ -264,6 +264,10 @@ std::string encode(const ExecInfo& i) {
                  {"dropped_stdout", i.dropped_stdout}, {"dropped_stderr", i.dropped_stderr},
                  {"next_cursor", i.next_cursor}, {"user_us", i.user_us}, {"system_us", i.system_us},
                  {"max_rss_bytes", i.max_rss_bytes}};
+  if (!i.idempotency_key.empty()) {
+    o["idempotency_key"] = i.idempotency_key;
+    o["request_hash"] = i.request_hash;
+  }
   if (i.ended_at) o["ended_ms"] = unix_millis(*i.ended_at);
   if (i.outcome) {
     json::object outcome{{"type", i.outcome->type}, {"message", i.outcome->message}};
@@ -287,7 +291,7 @@ Result<ExecInfo> decode_execution(std::string_view text) {
       .number("kept_bytes", &i.kept_bytes).number("dropped_stdout", &i.dropped_stdout)
       .number("dropped_stderr", &i.dropped_stderr).number("next_cursor", &i.next_cursor)
       .number("user_us", &i.user_us).number("system_us", &i.system_us).number("max_rss_bytes", &i.max_rss_bytes)
-      .number("ended_ms", &ended);
+      .number("ended_ms", &ended).text("idempotency_key", &i.idempotency_key).text("request_hash", &i.request_hash);
   if (const auto* out = r.object("outcome")) {
     Outcome outcome;
     Reader reader(*out, Code::kCorrupt);
@@ -536,6 +540,13 @@ Result<FileEvent> decode_file_event(std::string_view line) {
   if (std::ranges::find(kTypes, event.type) == std::end(kTypes)) return fail(Code::kAgentProtocol, "an unknown type of file event");
   if (!event.path.empty() && !is_below(event.path)) return fail(Code::kAgentProtocol, "a file event outside of its directory");
   return event;
+}
+
+// FNV-1a
+std::string request_hash(std::string_view request) {
+  uint64_t h = 14695981039346656037ull;
+  for (const unsigned char c : request) h = (h ^ c) * 1099511628211ull;
+  return std::to_string(h);
 }
 
 Result<bool> decode_bool(std::string_view response, std::string_view field) {

@@ -60,6 +60,9 @@ struct ReadAnswer {
   std::optional<uint64_t> length;
 };
 Result<ReadAnswer> decode_read(std::string_view response);
+// Tells two requests of one caller apart, nothing more.
+std::string request_hash(std::string_view request);
+
 Result<FileEvent> decode_file_event(std::string_view line);  // of a watch
 Result<bool> decode_bool(std::string_view response, std::string_view field);
 

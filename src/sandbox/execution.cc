@@ -74,7 +74,18 @@ Awaitable<void> RunningExecution::watch_limit(Deadline deadline) {
   }
 }
 
+Async<bool> RunningExecution::wait_started(Deadline deadline) {
+  const auto self = shared_from_this();
+  while (!started_ && !abandoned_) {
+    const bool woken = co_await changed_.wait_until(deadline);
+    if (!woken && Clock::now() >= deadline) co_return fail(Code::kTimeout, "an earlier call with this key is still starting the command");
+  }
+  co_return !abandoned_;
+}
+
 void RunningExecution::abandon() {
+  abandoned_ = true;
+  changed_.notify();
   counts_ = {};
   if (channel_ == 0) return;
   link_->send(channel_, Type::kKill, R"({"reason":"killed_by_caller"})");

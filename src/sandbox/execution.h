@@ -52,6 +52,8 @@ class RunningExecution : public Execution, public channel::Receiver, public std:
   void restore_ended();
 
   Async<void> record_running();  // so that a later daemon knows it
+  // True once its program was loaded, also when it has ended since; false when it will never be. kTimeout at the deadline.
+  Async<bool> wait_started(Deadline deadline);
   bool is_gone() const { return gone_; }
   Result<void> remove_files();  // blocking
   void abandon();  // it was not started, as far as we know: what of it may come up ends
@@ -111,6 +113,7 @@ class RunningExecution : public Execution, public channel::Receiver, public std:
   Notifier changed_;       // start answered, ended, gone, output, stdin window
   Notifier end_changed_;   // ended
   bool started_ = false;
+  bool abandoned_ = false;
   bool kept_opened_ = false;      // what an earlier daemon kept of its output
   bool attached_ = false;         // ATTACH, not EXEC, opened the channel
   bool start_answered_ = false;   // STARTED, FAILED or something after them has come on this channel

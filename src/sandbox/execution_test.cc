@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "sandbox/testing/world.h"
 
 namespace glovebox::sandbox {
@@ -259,6 +261,99 @@ TEST(Execution, OldOnesAreForgottenWithTheirFiles) {
     const std::string spool = w.config().data_dir + "/spool/" + id + "/";
     EXPECT_TRUE(co_await eventually([&] { return ::access((spool + ids.front() + ".out").c_str(), F_OK) != 0; }));
     EXPECT_EQ(::access((spool + ids.back() + ".out").c_str(), F_OK), 0);
+  });
+}
+
+// Keys of idempotency: a call that is repeated starts nothing.
+ExecSpec keyed(std::string command, std::string key = "k", std::string request = "r") {
+  ExecSpec spec;
+  spec.command = std::move(command);
+  spec.idempotency_key = std::move(key);
+  spec.request = std::move(request);
+  spec.detached = true;
+  return spec;
+}
+
+TEST(ExecuteOnce, TheSameCallIsTheSameExecution) {
+  World w;
+  w.run([&]() -> Awaitable<void> {
+    const std::string id = (co_await w.create())->id;
+    const auto first = co_await w.manager().execute_once(w.caller, id, keyed("hang"));
+    EXPECT_FALSE(first->replayed);
+    const auto again = co_await w.manager().execute_once(w.caller, id, keyed("hang"));
+    EXPECT_TRUE(again->replayed);
+    EXPECT_EQ(again->execution->info().id, first->execution->info().id);
+    const auto other = co_await w.manager().execute_once(w.caller, id, keyed("hang", "k", "another"));
+    EXPECT_EQ(other.error().code, Code::kConflict);
+    EXPECT_EQ(other.error().details.at("execution"), first->execution->info().id);
+    EXPECT_FALSE((co_await w.manager().execute_once(w.caller, id, keyed("hang", "k2")))->replayed);
+    for (int i = 0; i < 2; ++i) EXPECT_FALSE((co_await w.manager().execute_once(w.caller, id, keyed("exit 0", "")))->replayed);
+    EXPECT_EQ(w.agent(id)->seen["exec"], 4);
+    const std::string second = (co_await w.create())->id;
+    EXPECT_FALSE((co_await w.manager().execute_once(w.caller, second, keyed("hang")))->replayed) << "a key is of its sandbox";
+  });
+}
+
+TEST(ExecuteOnce, CallsAtTheSameTimeStartOne) {
+  World w;
+  w.run([&]() -> Awaitable<void> {
+    const std::string id = (co_await w.create())->id;
+    std::set<std::string> ids;
+    int answered = 0, replayed = 0;
+    auto call = [&]() -> Awaitable<void> {
+      const auto started = co_await w.manager().execute_once(w.caller, id, keyed("hang"));
+      ids.insert(started->execution->info().id);
+      replayed += started->replayed ? 1 : 0;
+      ++answered;
+    };
+    for (int i = 0; i < 5; ++i) spawn(w.executor(), "call", call());
+    EXPECT_TRUE(co_await eventually([&] { return answered == 5; }));
+    EXPECT_EQ(ids.size(), 1u);
+    EXPECT_EQ(replayed, 4);
+    EXPECT_EQ(w.agent(id)->seen["exec"], 1);
+  });
+}
+
+TEST(ExecuteOnce, ARefusalLeavesTheKeyFree) {
+  World w;
+  w.run([&]() -> Awaitable<void> {
+    const std::string id = (co_await w.create())->id;
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ((co_await w.manager().execute_once(w.caller, id, keyed("fail command_not_found"))).error().code, Code::kCommandNotFound);
+    }
+    EXPECT_EQ(w.agent(id)->seen["exec"], 2);
+    EXPECT_FALSE((co_await w.manager().execute_once(w.caller, id, keyed("hang", "k", "another")))->replayed);
+  });
+  w.restart();
+  w.run([&]() -> Awaitable<void> {
+    const auto boxes = w.manager().list(w.caller, {});
+    EXPECT_EQ(w.manager().executions(w.caller, boxes->items.at(0).id, {}, 10, "")->items.size(), 1u) << "what was refused left a record";
+    co_return;
+  });
+}
+
+TEST(ExecuteOnce, HoldsAcrossARestartAlsoForOneWhoseStartWasNotSeen) {
+  World w;
+  std::string id, first;
+  w.run([&]() -> Awaitable<void> {
+    id = (co_await w.create())->id;
+    first = (co_await w.manager().execute_once(w.caller, id, keyed("hang")))->execution->info().id;
+    auto call = [](World& world, std::string box) -> Awaitable<void> {
+      (void)co_await world.manager().execute_once(world.caller, box, keyed("never", "unseen"));
+    };
+    spawn(w.executor(), "call", call(w, id));
+    EXPECT_TRUE(co_await eventually([&] { return w.agent(id)->seen["exec"] == 2; }));
+  });
+  w.restart();
+  w.run([&]() -> Awaitable<void> {
+    const auto again = co_await w.manager().execute_once(w.caller, id, keyed("hang"));
+    EXPECT_TRUE(again->replayed);
+    EXPECT_EQ(again->execution->info().id, first);
+    const auto unseen = co_await w.manager().execute_once(w.caller, id, keyed("never", "unseen"));
+    EXPECT_TRUE(unseen->replayed);
+    EXPECT_TRUE(co_await unseen->execution->wait(after(5s)));
+    EXPECT_EQ(unseen->execution->info().outcome->type, "interrupted");
+    EXPECT_EQ((co_await w.manager().execute_once(w.caller, id, keyed("hang", "k", "another"))).error().code, Code::kConflict);
   });
 }
 

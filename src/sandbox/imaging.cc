@@ -319,6 +319,7 @@ Async<void> Sandbox::adopt_executions(const std::vector<codec::AgentExecution>& 
       const bool is_known = std::any_of(known.begin(), known.end(), [&](const auto& k) { return k.id == execution.id; });
       if (!is_known || executions_.contains(execution.id)) continue;
       execution.sandbox_id = info().id;
+      execution.idempotency_key.clear();  // it named a call to the source
       const std::string id = execution.id;
       restore_execution(std::move(execution));
       GB_CO_TRYV(co_await executions_.at(id)->record_running());

@@ -65,13 +65,6 @@ Result<void> check_map(const std::string& field, const StringMap& map, size_t ma
   return {};
 }
 
-// FNV-1a: tells two requests of one caller apart, nothing more.
-std::string hash_of(std::string_view request) {
-  uint64_t h = 14695981039346656037ull;
-  for (const unsigned char c : request) h = (h ^ c) * 1099511628211ull;
-  return std::to_string(h);
-}
-
 // Of the host, without swapping.
 uint64_t available_memory() {
   for (const std::string& line : split(sys::read_file("/proc/meminfo").value_or(""), '\n')) {
@@ -177,6 +170,10 @@ class ManagerImpl : public Manager {
   Async<ExecutionPtr> execute(const Caller& caller, const std::string& id, ExecSpec spec) override {
     GB_CO_TRY(auto box, find(caller, id));
     co_return co_await box->execute(std::move(spec));
+  }
+  Async<Started> execute_once(const Caller& caller, const std::string& id, ExecSpec spec) override {
+    GB_CO_TRY(auto box, find(caller, id));
+    co_return co_await box->execute_once(std::move(spec));
   }
   Async<ExecutionPtr> execution(const Caller& caller, const std::string& id, const std::string& execution) override {
     GB_CO_TRY(auto box, find(caller, id));
@@ -405,7 +402,7 @@ Result<codec::SandboxDocument> ManagerImpl::plan(const Caller& caller, const Cre
   if (i.network && parts_.network) GB_TRYV(policy::check_within(*i.network, parts_.network->limits()));
   i.attributes = spec.attributes;
   i.idempotency_key = spec.idempotency_key;
-  if (!spec.idempotency_key.empty()) i.request_hash = hash_of(spec.request);
+  if (!spec.idempotency_key.empty()) i.request_hash = codec::request_hash(spec.request);
   i.user = !spec.user.empty() ? spec.user : tmpl.config.user.empty() ? "root" : tmpl.config.user;
   i.workdir = !spec.workdir.empty() ? spec.workdir : tmpl.config.workdir;
   if (codec::hello_fields(i, i.id, {}).size() > channel::kMaxMessageToAgent - kHelloRest) {
@@ -455,7 +452,7 @@ Result<ManagerImpl::Box> ManagerImpl::find_earlier(const Caller& caller, const C
     const SandboxInfo& i = box->info();
     if (i.idempotency_key != spec.idempotency_key || i.tenant != caller.tenant) continue;
     if (i.ended && i.ended->reason == "start_failed") continue;
-    if (i.request_hash == hash_of(spec.request)) return box;
+    if (i.request_hash == codec::request_hash(spec.request)) return box;
     return fail(Code::kConflict, "this idempotency key was used for another request", {{"sandbox", i.id}, {"state", "key_used"}});
   }
   return Box();

@@ -578,6 +578,40 @@ Awaitable<void> Sandbox::forget_execution(std::shared_ptr<RunningExecution> exec
 Async<ExecutionPtr> Sandbox::execute(ExecSpec spec) {
   const auto self = shared_from_this();
   GB_CO_TRY(Lease lease, co_await use());
+  co_return co_await start_execution(std::move(lease), std::move(spec));
+}
+
+// The execution that an earlier call with this key started, or is starting; null when there was none.
+Result<std::shared_ptr<RunningExecution>> Sandbox::find_earlier(const ExecSpec& spec) const {
+  if (spec.idempotency_key.empty()) return nullptr;
+  for (const auto& [id, execution] : executions_) {
+    const ExecInfo& i = execution->info();
+    if (i.idempotency_key != spec.idempotency_key) continue;
+    if (i.request_hash == codec::request_hash(spec.request)) return execution;
+    return fail(Code::kConflict, "this idempotency key was used for another request", {{"execution", id}, {"state", "key_used"}});
+  }
+  return nullptr;
+}
+
+Async<SandboxService::Started> Sandbox::execute_once(ExecSpec spec) {
+  const auto self = shared_from_this();
+  (void)co_await wait_held();
+  while (true) {
+    GB_CO_TRY(auto earlier, find_earlier(spec));
+    if (earlier) {
+      GB_CO_TRY(const bool runs, co_await earlier->wait_started(after(config().patience.exec_start)));
+      if (runs) co_return SandboxService::Started{earlier, true};
+      continue;
+    }
+    GB_CO_TRY(Lease lease, co_await use());
+    GB_CO_TRY(earlier, find_earlier(spec));
+    if (earlier) continue;
+    GB_CO_TRY(auto started, co_await start_execution(std::move(lease), std::move(spec)));
+    co_return SandboxService::Started{std::move(started), false};
+  }
+}
+
+Async<ExecutionPtr> Sandbox::start_execution(Lease lease, ExecSpec spec) {
   ExecInfo info;
   info.id = "ex-" + random_name(12);
   info.sandbox_id = document_.info.id;
@@ -589,12 +623,18 @@ Async<ExecutionPtr> Sandbox::execute(ExecSpec spec) {
   info.pty = spec.pty.has_value();
   info.background = spec.background;
   info.started_at = std::chrono::system_clock::now();
+  const bool is_once = !spec.idempotency_key.empty();
+  info.idempotency_key = spec.idempotency_key;
+  if (is_once) info.request_hash = codec::request_hash(spec.request);
   std::string message = codec::exec_message(info.id, spec, document_.info);
   auto execution = add_execution(std::move(info));
   const Millis limit = spec.timeout.count() > 0 ? spec.timeout + spec.kill_grace : Millis(0);
-  auto started = co_await execution->start(lease.link(), std::move(message), std::move(spec.stdin_data), spec.keep_stdin, limit);
+  const auto link = lease.link();  // it may be another one, or none, after a wait
+  Result<void> started;
+  if (is_once) started = co_await execution->record_running();
+  if (started) started = co_await execution->start(link, std::move(message), std::move(spec.stdin_data), spec.keep_stdin, limit);
   if (!started) {
-    drop_execution(execution);
+    co_await drop_execution(execution);
     co_return fail(started.error());
   }
   prune_executions();
@@ -607,11 +647,14 @@ Async<ExecutionPtr> Sandbox::execute(ExecSpec spec) {
 }
 
 // One that was never started leaves no trace.
-void Sandbox::drop_execution(const std::shared_ptr<RunningExecution>& execution) {
-  const std::string& id = execution->info().id;
+Awaitable<void> Sandbox::drop_execution(std::shared_ptr<RunningExecution> execution) {
+  const auto self = shared_from_this();
+  const std::string id = execution->info().id;
+  const bool is_recorded = !execution->info().idempotency_key.empty();
   execution->abandon();
   executions_.erase(id);
   std::erase(execution_order_, id);
+  if (is_recorded) co_await forget_execution(std::move(execution));
 }
 
 Async<ExecutionPtr> Sandbox::execution(std::string id) {

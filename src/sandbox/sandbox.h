@@ -124,6 +124,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   std::optional<Clock::time_point> awake_since() const;
 
   Async<ExecutionPtr> execute(ExecSpec spec);
+  Async<SandboxService::Started> execute_once(ExecSpec spec);
   Async<ExecutionPtr> execution(std::string id);
   std::vector<ExecInfo> executions() const;  // newest first
   Async<runtime::Usage> usage();
@@ -131,7 +132,9 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
  private:
   std::shared_ptr<void> count(int Sandbox::*which);  // one more, for as long as it is held
   std::shared_ptr<RunningExecution> add_execution(ExecInfo info);
-  void drop_execution(const std::shared_ptr<RunningExecution>& execution);
+  Awaitable<void> drop_execution(std::shared_ptr<RunningExecution> execution);
+  Async<ExecutionPtr> start_execution(Lease lease, ExecSpec spec);
+  Result<std::shared_ptr<RunningExecution>> find_earlier(const ExecSpec& spec) const;
   Awaitable<void> forget_execution(std::shared_ptr<RunningExecution> execution);
   void prune_executions();
   Async<void> connect(runtime::ChannelFds fds, Deadline deadline, const Identity* identity, std::vector<codec::AgentExecution>* known);

@@ -164,6 +164,8 @@ struct ExecSpec {
   // The platform's own, which serves others: from its first output on it is no reason to keep the sandbox awake, or from being idle.
   bool background = false;
   bool detached = false;          // the caller gets an id and comes back: recorded before execute() returns
+  // As in CreateSpec, for execute_once(): of this sandbox, as long as the execution is remembered.
+  std::string idempotency_key, request;
 };
 
 enum class Stream : uint8_t { kStdout = 1, kStderr = 2 };
@@ -191,6 +193,7 @@ struct ExecInfo {
   uint64_t dropped_stdout = 0, dropped_stderr = 0;
   uint64_t next_cursor = 0;
   uint64_t user_us = 0, system_us = 0, max_rss_bytes = 0;
+  std::string idempotency_key, request_hash;  // of the call that started it; never shown
   bool truncated() const { return dropped_stdout + dropped_stderr > 0; }
 };
 
@@ -334,6 +337,13 @@ class SandboxService {
                                      size_t limit) = 0;
 
   virtual Async<ExecutionPtr> execute(const Caller& caller, const std::string& id, ExecSpec spec) = 0;
+  struct Started {
+    ExecutionPtr execution;
+    bool replayed = false;  // an earlier call with the same idempotency key started it
+  };
+  // As execute(), at most once for each idempotency key: what it runs is recorded before it starts, so that one whose start a daemon did
+  // not live to see is `interrupted`, and not started again. A start that is refused leaves the key free.
+  virtual Async<Started> execute_once(const Caller& caller, const std::string& id, ExecSpec spec) = 0;
   virtual Async<ExecutionPtr> execution(const Caller& caller, const std::string& id, const std::string& execution) = 0;
   virtual Result<Page<ExecInfo>> executions(const Caller& caller, const std::string& id, std::optional<bool> running,
                                             size_t limit, const std::string& cursor) = 0;

@@ -13,8 +13,12 @@ constexpr size_t kMaxLine = 64 << 10;  // a path of 4095 bytes, each of them esc
 // Laid down it can be watched again, which wakes it.
 Error end_of_watch(Error error) {
   const auto reason = error.details.find("reason");
-  if (error.code != Code::kSandboxEnded || reason == error.details.end() || reason->second != "hibernated") return error;
-  return Error{Code::kSandboxNotReady, "the sandbox was hibernated or reset, which ended the watch", {{"state", "paused"}, {"reason", "hibernated"}}};
+  if (error.code != Code::kSandboxEnded || reason == error.details.end() ||
+      reason->second != "hibernated")
+    return error;
+  return Error{Code::kSandboxNotReady,
+               "the sandbox was hibernated or reset, which ended the watch",
+               {{"state", "paused"}, {"reason", "hibernated"}}};
 }
 
 class AgentWatch final : public FileWatch {
@@ -37,7 +41,8 @@ class AgentWatch final : public FileWatch {
     auto piece = co_await transfer_.read(std::clamp(left, Millis(0), kLongest));
     if (!piece && piece.error().code == Code::kTimeout) co_return std::vector<FileEvent>();
     if (!piece) co_return end(end_of_watch(std::move(piece).error()));
-    if (piece->empty()) co_return end(Error{Code::kFileNotFound, "the watched directory is gone", {}});
+    if (piece->empty())
+      co_return end(Error{Code::kFileNotFound, "the watched directory is gone", {}});
     rest_ += *piece;
     auto events = take_lines();
     if (!events) co_return end(std::move(events).error());
@@ -57,7 +62,8 @@ class AgentWatch final : public FileWatch {
     std::vector<FileEvent> events;
     size_t at = 0;
     for (size_t end; (end = rest_.find('\n', at)) != std::string::npos; at = end + 1) {
-      GB_TRY(FileEvent event, codec::decode_file_event(std::string_view(rest_).substr(at, end - at)));
+      GB_TRY(FileEvent event,
+             codec::decode_file_event(std::string_view(rest_).substr(at, end - at)));
       events.push_back(std::move(event));
     }
     rest_.erase(0, at);
@@ -73,12 +79,14 @@ class AgentWatch final : public FileWatch {
 
 }  // namespace
 
-Async<std::unique_ptr<FileWatch>> watch(std::shared_ptr<Sandbox> box, std::string user, std::string path, bool recursive) {
+Async<std::unique_ptr<FileWatch>> watch(std::shared_ptr<Sandbox> box, std::string user,
+                                        std::string path, bool recursive) {
   GB_CO_TRYV(files::check_path(path));
   GB_CO_TRY(auto lease, co_await box->use());
   auto watch = std::make_unique<AgentWatch>(lease.link());
   GB_CO_TRYV(watch->take_place(*box));
-  GB_CO_TRYV(co_await watch->start(files::watch_request(*box, user, path, recursive), after(box->config().patience.answer)));
+  GB_CO_TRYV(co_await watch->start(files::watch_request(*box, user, path, recursive),
+                                   after(box->config().patience.answer)));
   co_return std::unique_ptr<FileWatch>(std::move(watch));
 }
 

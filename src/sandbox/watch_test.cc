@@ -18,7 +18,8 @@ using testing::World;
 // An agent whose watches send `data` when they begin.
 testing::FakeAgent::Intercept watching(std::string data) {
   return [data](Peer& peer, Frame& frame) -> Awaitable<bool> {
-    const bool is_watch = frame.type == Type::kRequest && testing::json_text(frame.payload, "op") == "watch";
+    const bool is_watch =
+        frame.type == Type::kRequest && testing::json_text(frame.payload, "op") == "watch";
     if (!is_watch) co_return frame.type == Type::kCancel;
     co_await peer.send(frame.channel, Type::kResponse, R"({"ok":true})");
     if (!data.empty()) co_await peer.send(frame.channel, Type::kData, data);
@@ -27,7 +28,9 @@ testing::FakeAgent::Intercept watching(std::string data) {
 }
 
 using Watching = Result<std::unique_ptr<FileWatch>>;
-Awaitable<Watching> watch(World& w, std::string id) { co_return co_await w.manager().watch_files(w.caller, id, "", "/tmp", false); }
+Awaitable<Watching> watch(World& w, std::string id) {
+  co_return co_await w.manager().watch_files(w.caller, id, "", "/tmp", false);
+}
 
 Awaitable<Error> end_of(FileWatch& watch) {
   for (int i = 0; i < 100; ++i) {
@@ -39,7 +42,9 @@ Awaitable<Error> end_of(FileWatch& watch) {
 
 TEST(Watch, TellsWhatTheAgentSaysInLines) {
   World w;
-  w.intercept = watching("{\"type\":\"create\",\"path\":\"a/b\"}\n{\"type\":\"overflow\",\"path\":\"\"}\n{\"type\":\"wri");
+  w.intercept = watching(
+      "{\"type\":\"create\",\"path\":\"a/"
+      "b\"}\n{\"type\":\"overflow\",\"path\":\"\"}\n{\"type\":\"wri");
   w.run([&]() -> Awaitable<void> {
     const auto id = (co_await w.create())->id;
     auto watched = co_await watch(w, id);
@@ -47,7 +52,8 @@ TEST(Watch, TellsWhatTheAgentSaysInLines) {
     EXPECT_EQ(events->size(), 2u);
     EXPECT_EQ(events->at(0).path, "a/b");
     EXPECT_EQ(events->at(1).type, "overflow");
-    EXPECT_TRUE((co_await (*watched)->next(after(20ms)))->empty()) << "nothing comes of half a line, and a deadline is no end";
+    EXPECT_TRUE((co_await (*watched)->next(after(20ms)))->empty())
+        << "nothing comes of half a line, and a deadline is no end";
   });
 }
 
@@ -57,7 +63,9 @@ TEST(Watch, ItsSandboxesEndIsItsEnd) {
   w.run([&]() -> Awaitable<void> {
     const auto id = (co_await w.create())->id;
     auto watched = co_await watch(w, id);
-    auto kill = [](World& world, std::string box) -> Awaitable<void> { (void)co_await world.manager().kill(world.caller, box); };
+    auto kill = [](World& world, std::string box) -> Awaitable<void> {
+      (void)co_await world.manager().kill(world.caller, box);
+    };
     spawn(w.executor(), "kill", kill(w, id));
     for (int i = 0; i < 2; ++i) {
       const Error error = co_await end_of(**watched);
@@ -87,7 +95,8 @@ TEST(Watch, TheDaemonsEndIsToldAndNoPauseIs) {
   w.run([&]() -> Awaitable<void> {
     const auto id = (co_await w.create())->id;
     auto watched = co_await watch(w, id);
-    EXPECT_TRUE((co_await w.manager().pause(w.caller, id)).has_value()) << "it holds a sandbox in no state";
+    EXPECT_TRUE((co_await w.manager().pause(w.caller, id)).has_value())
+        << "it holds a sandbox in no state";
     EXPECT_TRUE((co_await (*watched)->next(after(20ms)))->empty());
     w.manager().cut_watches();
     EXPECT_EQ((co_await end_of(**watched)).code, Code::kUnavailable);
@@ -119,12 +128,14 @@ TEST_P(WatchBreach, EndsTheWatch) {
     for (int i = 0; i < 2; ++i) EXPECT_EQ((co_await end_of(**watched)).code, Code::kAgentProtocol);
   });
 }
-INSTANTIATE_TEST_SUITE_P(Watch, WatchBreach,
-                         ::testing::Values("what\n", "{}\n", "[]\n", "{\"type\":\"door\",\"path\":\"a\"}\n",
-                                           "{\"type\":\"create\",\"path\":7}\n", "{\"type\":\"create\",\"path\":\"../etc\"}\n",
-                                           "{\"type\":\"create\",\"path\":\"/etc\"}\n", "{\"type\":\"create\",\"path\":\"a//b\"}\n",
-                                           "{\"type\":\"create\",\"path\":{\"b64\":\"AA==\"}}\n", std::string(200 << 10, ' '),
-                                           "{\"type\":\"create\",\"path\":\"" + std::string(10'000, 'a') + "\"}\n"));
+INSTANTIATE_TEST_SUITE_P(
+    Watch, WatchBreach,
+    ::testing::Values(
+        "what\n", "{}\n", "[]\n", "{\"type\":\"door\",\"path\":\"a\"}\n",
+        "{\"type\":\"create\",\"path\":7}\n", "{\"type\":\"create\",\"path\":\"../etc\"}\n",
+        "{\"type\":\"create\",\"path\":\"/etc\"}\n", "{\"type\":\"create\",\"path\":\"a//b\"}\n",
+        "{\"type\":\"create\",\"path\":{\"b64\":\"AA==\"}}\n", std::string(200 << 10, ' '),
+        "{\"type\":\"create\",\"path\":\"" + std::string(10'000, 'a') + "\"}\n"));
 
 }  // namespace
 }  // namespace glovebox::sandbox

@@ -295,6 +295,41 @@ def test_create_with_an_idempotency_key_survives_a_restart(mortal, tier):
     mortal.api.call("DELETE", f"/v1/sandboxes/{first['id']}")
 
 
+def test_an_execution_with_an_idempotency_key_runs_once(mortal, tier):
+    box = mortal.api.create(runtime=tier)
+    key = {"Idempotency-Key": "once"}
+    body = {"command": "echo run >>/tmp/runs; sleep 0.3; wc -l </tmp/runs"}
+    path = box.path + "/executions"
+    first = mortal.api.request("POST", path, json=body, headers=key)
+    assert first.status_code == 201 and "idempotency-replayed" not in first.headers
+    mortal.restart()
+    for query in ("", "?wait=true", "?wait=true"):
+        again = mortal.api.request("POST", path + query, json=body, headers=key)
+        assert again.status_code == (200 if query else 201) and again.headers["idempotency-replayed"] == "true"
+        assert again.json()["id"] == first.json()["id"]
+    assert again.json()["stdout"].strip() == "1"
+    error = mortal.api.refused("POST", path, 409, "conflict", json={"command": "true"}, headers=key)
+    assert error["details"] == {"execution": first.json()["id"], "state": "key_used"}
+    mortal.api.refused("POST", path, 400, "command_not_found", json={"argv": ["/nothing"]}, headers={"Idempotency-Key": "free"})
+    assert mortal.api.call("POST", path + "?wait=true", json=body, headers={"Idempotency-Key": "free"})["stdout"].strip() == "2"
+    mortal.api.refused("POST", path, 400, "invalid_argument", json=body, headers={"Idempotency-Key": "x" * 256})
+    assert len(mortal.sandbox(box).executions()) == 2
+    mortal.api.call("DELETE", box.path)
+
+
+def test_copies_begin_without_the_keys_of_their_source(mortal, tier):
+    if tier != "gvisor":
+        pytest.skip("executions go on in copies where memory is kept")
+    box = mortal.api.create(runtime=tier)
+    key, body = {"Idempotency-Key": "once"}, {"command": "sleep 60"}
+    first = mortal.api.call("POST", box.path + "/executions", expect=201, json=body, headers=key)
+    (child,) = mortal.api.call("POST", box.path + "/fork", expect=201, json={"count": 1})["sandboxes"]
+    started = mortal.api.request("POST", f"/v1/sandboxes/{child['id']}/executions", json=body, headers=key)
+    assert "idempotency-replayed" not in started.headers and started.json()["id"] != first["id"]
+    for made in (child["id"], box.id):
+        mortal.api.call("DELETE", f"/v1/sandboxes/{made}")
+
+
 class Soak:
     """Workers that create, run and kill with patience for a daemon that keeps dying."""
 

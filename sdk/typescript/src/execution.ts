@@ -25,6 +25,8 @@ export interface StartOptions {
   killGraceMs?: number;
   /** A label. */
   name?: string;
+  /** Two calls with the same one start one command, as long as the server remembers it. */
+  idempotencyKey?: string;
   signal?: AbortSignal;
 }
 

@@ -64,6 +64,8 @@ export async function backOff(attempt: number, retryAfterSeconds = 0, signal?: A
 const isRefusedForNow = (error: unknown): error is ApiError =>
   error instanceof ApiError && error.status === 503 && error.retryAfter !== undefined;
 
+const isRepeatable = (route: Route, call: CallOptions): boolean => route.repeatable || call.headers?.["Idempotency-Key"] !== undefined;
+
 /** @internal */
 export class Transport {
   readonly url: URL;
@@ -103,7 +105,7 @@ export class Transport {
         return await this.#once(route.method, path, call);
       } catch (error) {
         if (attempt >= this.options.retries || !canRepeat || call.signal?.aborted) throw error;
-        const isSafe = error instanceof ConnectionError && (!error.sent || route.repeatable);
+        const isSafe = error instanceof ConnectionError && (!error.sent || isRepeatable(route, call));
         if (!isSafe && !isRefusedForNow(error)) throw error;
         await backOff(attempt, isRefusedForNow(error) ? error.retryAfter : 0, call.signal);
       }
@@ -117,7 +119,7 @@ export class Transport {
       try {
         return await readAll(answer, call.signal);
       } catch (error) {
-        const canRepeat = route.repeatable && (call.bytes === undefined || isBytes(call.bytes));
+        const canRepeat = isRepeatable(route, call) && (call.bytes === undefined || isBytes(call.bytes));
         if (!canRepeat || !(error instanceof ConnectionError) || attempt >= this.options.retries) throw error;
         await backOff(attempt, 0, call.signal);
       }

@@ -106,7 +106,9 @@ Result<sandbox::ExecSpec> read_start(const bj::value& body) {
 // The answer of a call that waits: nothing is sent while it is quick; after that the head, and white space now and then.
 class SlowAnswer {
  public:
-  explicit SlowAnswer(Call& call) : call_(call) {}
+  SlowAnswer(Call& call, http::Headers headers) : call_(call), headers_(std::move(headers)) {
+    headers_.emplace_back("Content-Type", "application/json");
+  }
   // Waits for the end until `deadline`, keeping the connection awake.
   Async<void> wait(const ExecutionPtr& execution, Deadline deadline) {
     while (!execution->ended() && Clock::now() < deadline) {
@@ -117,7 +119,7 @@ class SlowAnswer {
     co_return Result<void>();
   }
   Async<void> send(std::string text) {
-    if (!begun_) co_return co_await call_.send_json(200, std::move(text));
+    if (!begun_) co_return co_await call_.exchange.response.send(200, std::move(headers_), std::move(text));
     GB_CO_TRYV(co_await call_.exchange.response.write(text));
     co_return co_await call_.exchange.response.end();
   }
@@ -125,15 +127,14 @@ class SlowAnswer {
  private:
   Async<void> keep_awake() {
     if (!begun_) {
-      auto headers = call_.headers();
-      headers.emplace_back("Content-Type", "application/json");
-      GB_CO_TRYV(co_await call_.exchange.response.begin(200, std::move(headers)));
+      GB_CO_TRYV(co_await call_.exchange.response.begin(200, std::move(headers_)));
       begun_ = true;
     }
     co_return co_await call_.exchange.response.write(" ");
   }
 
   Call& call_;
+  http::Headers headers_;
   bool begun_ = false;
 };
 
@@ -158,8 +159,8 @@ Async<Collected> collect(const ExecutionPtr& execution) {
   }
 }
 
-Async<void> run_and_wait(Call& call, ExecutionPtr execution) {
-  SlowAnswer answer(call);
+Async<void> run_and_wait(Call& call, http::Headers headers, ExecutionPtr execution) {
+  SlowAnswer answer(call, std::move(headers));
   GB_CO_TRYV(co_await answer.wait(execution, Deadline::max()));
   GB_CO_TRY(const auto output, co_await collect(execution));
   auto out = view(execution->info());
@@ -175,9 +176,16 @@ Async<void> start(const Parts& parts, Call& call) {
   GB_CO_TRY(const auto body, co_await read_json(call));
   GB_CO_TRY(auto spec, read_start(body));
   spec.detached = !wait;
-  GB_CO_TRY(auto execution, co_await parts.service->execute(call.caller, call.param("id"), std::move(spec)));
-  if (wait) co_return co_await run_and_wait(call, std::move(execution));
+  GB_CO_TRY(const auto key, idempotency_key(call.request()));
+  if (key) {
+    spec.idempotency_key = *key;
+    spec.request = json::to_text(body);
+  }
+  GB_CO_TRY(const auto started, co_await parts.service->execute_once(call.caller, call.param("id"), std::move(spec)));
+  const ExecutionPtr& execution = started.execution;
   auto headers = call.headers();
+  if (started.replayed) headers.emplace_back("Idempotency-Replayed", "true");
+  if (wait) co_return co_await run_and_wait(call, std::move(headers), execution);
   headers.emplace_back("Content-Type", "application/json");
   headers.emplace_back("Location", "/v1/sandboxes/" + call.param("id") + "/executions/" + execution->info().id);
   co_return co_await call.exchange.response.send(201, std::move(headers), json::to_text(view(execution->info())));
@@ -205,7 +213,7 @@ Async<void> wait(const Parts& parts, Call& call) {
   GB_CO_TRYV(check_query(call.request(), {"timeout_ms"}));
   GB_CO_TRY(const int64_t timeout, query_int(call.request(), "timeout_ms", 0, 3'600'000, 60'000));
   GB_CO_TRY(auto execution, co_await find(parts, call));
-  SlowAnswer answer(call);
+  SlowAnswer answer(call, call.headers());
   GB_CO_TRYV(co_await answer.wait(execution, after(Millis(timeout))));
   co_return co_await answer.send(json::to_text(view(execution->info())));
 }

@@ -28,6 +28,8 @@ void add_other_routes(http::Router& router, const Parts& parts);
 Result<void> check_admin(const Call& call);
 // The request's body as a JSON object; none at all reads as {} when it may.
 Async<boost::json::value> read_json(Call& call, bool may_be_empty = false);
+// The header Idempotency-Key, if there is one.
+Result<std::optional<std::string>> idempotency_key(const http::Request& request);
 Result<size_t> query_limit(const http::Request& request);  // 1 … 1000, default 100
 
 // The bytes of `source` as the answer's body, and the request's into `sink` to its end. Nothing but finish() makes an upload visible: a

@@ -15,6 +15,15 @@ Async<bj::value> read_json(Call& call, bool may_be_empty) {
   co_return json::parse_object(text);
 }
 
+Result<std::optional<std::string>> idempotency_key(const http::Request& request) {
+  const auto key = request.header("Idempotency-Key");
+  if (!key) return std::nullopt;
+  if (key->empty() || key->size() > 255) {
+    return fail(Code::kInvalidArgument, "Idempotency-Key: must have 1 to 255 characters", {{"field", "Idempotency-Key"}});
+  }
+  return std::string(*key);
+}
+
 Result<size_t> query_limit(const http::Request& request) {
   GB_TRY(const int64_t limit, query_int(request, "limit", 1, 1000, 100));
   return static_cast<size_t>(limit);
@@ -98,10 +107,8 @@ Result<sandbox::CreateSpec> read_create(const bj::value& body) {
 Async<void> create(const Parts& parts, Call& call) {
   GB_CO_TRY(const auto body, co_await read_json(call, true));
   GB_CO_TRY(auto spec, read_create(body));
-  if (const auto key = call.request().header("Idempotency-Key")) {
-    if (key->empty() || key->size() > 255) {
-      co_return fail(Code::kInvalidArgument, "Idempotency-Key: must have 1 to 255 characters", {{"field", "Idempotency-Key"}});
-    }
+  GB_CO_TRY(const auto key, idempotency_key(call.request()));
+  if (key) {
     spec.idempotency_key = *key;
     spec.request = json::to_text(body);
   }

@@ -101,6 +101,14 @@ def test_a_create_is_repeated_with_its_key(scripted):
     assert server.requests[2][2]["idempotency-key"] not in keys
 
 
+def test_a_start_is_repeated_with_a_key(scripted):
+    server, client = scripted(answer(200, SANDBOX), None, None, error(409, "conflict"))
+    sandbox = client.sandboxes.get("sb-1")
+    with pytest.raises(errors.ConflictError):
+        sandbox.start("true", idempotency_key="mine")
+    assert [headers["idempotency-key"] for _, _, headers, _ in server.requests[1:]] == ["mine"] * 3
+
+
 def test_a_server_that_is_starting_is_asked_again(scripted):
     server, client = scripted(error(503, "unavailable", Retry_After="1"), answer(200, SANDBOX))
     sandbox = Sandbox(client, client.sandboxes.get("sb-1").info)

@@ -27,6 +27,15 @@ def test_create_with_the_same_key_gives_the_same_sandbox(client, tier):
             Sandbox.create(runtime=tier, client=client, idempotency_key=key, metadata={"other": "1"})
 
 
+def test_start_with_the_same_key_gives_the_same_execution(client, tier):
+    with Sandbox.create(runtime=tier, client=client) as sandbox:
+        first = sandbox.start("echo once", idempotency_key="k")
+        assert sandbox.start("echo once", idempotency_key="k").id == first.id
+        assert first.result().stdout == "once\n"
+        with pytest.raises(errors.ConflictError):
+            sandbox.start("echo twice", idempotency_key="k")
+
+
 def test_list_pages_and_filters(client, tier):
     made = [Sandbox.create(runtime=tier, client=client, metadata={"batch": f"list-{tier}", "n": str(n)}) for n in range(3)]
     try:

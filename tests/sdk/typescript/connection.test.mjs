@@ -70,6 +70,13 @@ test("a create is repeated with its key", async () => {
   assert.equal(keys().size, 2);
 });
 
+test("a start is repeated with a key", async () => {
+  const server = await scripted(answer(200, info), null, null, refusal(409, "conflict"));
+  const sandbox = await clientOf(server).sandboxes.get("sb-1");
+  await assert.rejects(sandbox.start("true", { idempotencyKey: "mine" }), sdk.ConflictError);
+  assert.deepEqual(server.requests.slice(1).map((request) => /idempotency-key: (\S+)/i.exec(request)?.[1]), ["mine", "mine", "mine"]);
+});
+
 test("a server that is starting is asked again, other refusals are not repeated", async () => {
   const starting = await scripted(refusal(503, "unavailable", { "Retry-After": "1" }), answer(200, { version: "1" }));
   const began = Date.now();

@@ -19,6 +19,15 @@ onEachTier("sandboxes", ({ test, sandbox, tier }) => {
     await box[Symbol.asyncDispose]();
   });
 
+  test("start with the same key gives the same execution", async () => {
+    const box = await Sandbox.create({ runtime: tier });
+    const first = await box.start("echo once", { idempotencyKey: "k" });
+    assert.equal((await box.start("echo once", { idempotencyKey: "k" })).id, first.id);
+    assert.equal((await first.result()).stdout, "once\n");
+    await assert.rejects(box.start("echo twice", { idempotencyKey: "k" }), sdk.ConflictError);
+    await box.kill();
+  });
+
   test("the same key gives the same sandbox", async () => {
     const idempotencyKey = `typescript-${Date.now()}-${tier}`;
     const first = await Sandbox.create({ runtime: tier, idempotencyKey });

@@ -199,26 +199,30 @@ class Sandbox:
     # Commands ---------------------------------------------------------------------------------------------------------------------
     def start(self, command: Command, *, env: Optional[Dict[str, str]] = None, cwd: Optional[str] = None, user: Optional[str] = None,
                     stdin: bool = False, pty: Optional[Pty] = None, timeout_ms: Optional[int] = None, kill_grace_ms: Optional[int] = None,
-                    name: Optional[str] = None) -> Execution:
-        """Starts a command and does not wait for it. `stdin` keeps its standard input open, for `write_stdin` and `attach`."""
+                    name: Optional[str] = None, idempotency_key: Optional[str] = None) -> Execution:
+        """Starts a command and does not wait for it. `stdin` keeps its standard input open, for `write_stdin` and `attach`.
+
+        Two calls with the same `idempotency_key` start one command, as long as the server remembers it.
+        """
         return self._start(command, {
             "env": env, "cwd": cwd, "user": user, "stdin": stdin, "pty": pty, "timeout_ms": timeout_ms, "kill_grace_ms": kill_grace_ms,
-            "name": name})
+            "name": name}, idempotency_key)
 
-    def _start(self, command: Command, body: Dict[str, Any]) -> Execution:
+    def _start(self, command: Command, body: Dict[str, Any], key: Optional[str] = None) -> Execution:
         spelled = {"command": command} if isinstance(command, str) else {"argv": [*command]}
+        headers = {} if key is None else {"Idempotency-Key": key}
 
         def ask() -> Execution:
-            answer = self._transport.json(routes.START_EXECUTION, self._params, json={**spelled, **body})
+            answer = self._transport.json(routes.START_EXECUTION, self._params, json={**spelled, **body}, headers=headers)
             return Execution(self._transport, decode(ExecutionInfo, answer))
 
         return completed(ask, lambda execution: execution.kill())
 
     def exec(self, command: Command, *, env: Optional[Dict[str, str]] = None, cwd: Optional[str] = None, user: Optional[str] = None,
                    stdin: Optional[Source] = None, timeout_ms: Optional[int] = None, kill_grace_ms: Optional[int] = None,
-                   name: Optional[str] = None, check: bool = False, on_stdout: Optional[TextHandler] = None,
-                   on_stderr: Optional[TextHandler] = None) -> ExecResult:
-        """Runs a command to its end.
+                   name: Optional[str] = None, idempotency_key: Optional[str] = None, check: bool = False,
+                   on_stdout: Optional[TextHandler] = None, on_stderr: Optional[TextHandler] = None) -> ExecResult:
+        """Runs a command to its end. `idempotency_key`: as for `start`.
 
         How it ended is a result, not an error: see `ok`, `exit_code`, `outcome`. Only the command's own `timeout_ms` limits it. When
         the wait for it is given up, the command and all it started are killed.
@@ -226,7 +230,7 @@ class Sandbox:
         inline = _inline_stdin(stdin)
         execution = self._start(command, {
             "env": env, "cwd": cwd, "user": user, "timeout_ms": timeout_ms, "kill_grace_ms": kill_grace_ms, "name": name,
-            **({"stdin": True} if inline is None else inline)})
+            **({"stdin": True} if inline is None else inline)}, idempotency_key)
         feeding: Optional[Task] = None
         failures: List[Exception] = []
         try:

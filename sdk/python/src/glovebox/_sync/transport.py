@@ -58,6 +58,10 @@ def _whole(content: Optional[Source]) -> Optional[bytes]:
     return bytes(content) if isinstance(content, (bytes, bytearray, memoryview)) else None
 
 
+def _is_repeatable(route: Route, headers: Optional[Mapping[str, str]]) -> bool:
+    return route.repeatable or "Idempotency-Key" in (headers or {})
+
+
 def is_refused_for_now(error: BaseException) -> bool:
     """A server that is starting or stopping has refused the call before it did anything."""
     return isinstance(error, ApiError) and error.status == 503 and error.retry_after is not None
@@ -156,7 +160,7 @@ class Transport:
             try:
                 return self._once(route.method, target, sent_headers, content, idle_timeout_ms)
             except (ConnectionLostError, ApiError) as error:
-                is_safe = isinstance(error, ConnectionLostError) and (not error.sent or route.repeatable)
+                is_safe = isinstance(error, ConnectionLostError) and (not error.sent or _is_repeatable(route, headers))
                 if attempt >= self.options.retries or not can_repeat or not (is_safe or is_refused_for_now(error)):
                     raise
                 back_off(attempt, error)
@@ -170,7 +174,7 @@ class Transport:
             try:
                 return response.read()
             except ConnectionLostError:
-                if not route.repeatable or _whole(call.get("content")) is None or attempt >= self.options.retries:
+                if not _is_repeatable(route, call.get("headers")) or _whole(call.get("content")) is None or attempt >= self.options.retries:
                     raise
                 back_off(attempt)
                 attempt += 1
