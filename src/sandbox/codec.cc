@@ -131,6 +131,7 @@ std::string encode(const SandboxDocument& d) {
                  {"idle_timeout_ms", i.idle_timeout.count()}, {"limits", limits_to_json(i.limits)},
                  {"env", to_json(i.env)}, {"metadata", to_json(i.metadata)}, {"attributes", to_json(i.attributes)},
                  {"user", i.user}, {"workdir", i.workdir}};
+  if (!i.secrets.empty()) o["secrets"] = to_json(i.secrets);
   if (i.network) o["network"] = policy::to_json(*i.network);
   if (i.link) o["link"] = *i.link;
   if (i.network_in + i.network_out > 0) {
@@ -191,7 +192,7 @@ Result<SandboxDocument> decode_sandbox(std::string_view text) {
   r.text("id", &i.id).text("tenant", &i.tenant).text("state", &state).text("tier", &tier)
       .text("template_name", &i.template_name).text("template_version", &i.template_version)
       .text("started_from", &i.started_from).real("ready_ms", &i.ready_ms).number("created_ms", &created)
-      .number("idle_timeout_ms", &idle).map("env", &i.env).map("metadata", &i.metadata)
+      .number("idle_timeout_ms", &idle).map("env", &i.env).map("secrets", &i.secrets).map("metadata", &i.metadata)
       .map("attributes", &i.attributes).text("user", &i.user).text("workdir", &i.workdir).number("expires_ms", &expires)
       .text("idempotency_key", &i.idempotency_key).text("request_hash", &i.request_hash)
       .number("lifetime_ms", &lifetime).text("on_timeout", &on_timeout).text("snapshot_id", &i.snapshot_id);
@@ -316,7 +317,9 @@ std::string hello_fields(const SandboxInfo& info, const std::string& hostname, c
   append_field(out, "hostname");
   append_json_string(out, hostname);
   append_field(out, "env");
-  append_map(out, info.env);
+  StringMap env = info.secrets;
+  env.insert(info.env.begin(), info.env.end());
+  append_map(out, env);
   append_field(out, "default_user");
   append_json_string(out, info.user);
   append_field(out, "limits");

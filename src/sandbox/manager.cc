@@ -53,11 +53,18 @@ Result<void> check_idle_timeout(Millis wanted) {
   return bad_field("idle_timeout_ms", "must be between 0 (none) and one year");
 }
 
+Result<void> check_apart(const StringMap& env, const StringMap& secrets) {
+  for (const auto& [name, value] : secrets) {
+    if (env.contains(name)) return fail(Code::kInvalidArgument, "secrets: " + name + " is in env as well", {{"field", "secrets"}});
+  }
+  return {};
+}
+
 Result<void> check_map(const std::string& field, const StringMap& map, size_t max_count, size_t max_bytes) {
   size_t bytes = 0;
   for (const auto& [key, value] : map) {
     bytes += key.size() + value.size();
-    if (key.empty() || (field == "env" && key.find('=') != std::string::npos)) return bad_field(field, "holds an impossible name");
+    if (key.empty() || (field != "metadata" && key.find('=') != std::string::npos)) return bad_field(field, "holds an impossible name");
     if ((key + value).find('\0') != std::string::npos) return bad_field(field, "holds a NUL byte");
   }
   if (map.size() > max_count) return bad_field(field, "has more than " + std::to_string(max_count) + " entries");
@@ -381,6 +388,8 @@ Result<codec::SandboxDocument> ManagerImpl::plan(const Caller& caller, const Cre
   SandboxInfo& i = d.info;
   GB_TRY(i.limits, limits_for(spec, tier));
   GB_TRYV(check_map("env", spec.env, 1000, 256 * 1024));
+  GB_TRYV(check_map("secrets", spec.secrets, 1000, 256 * 1024));
+  GB_TRYV(check_apart(spec.env, spec.secrets));
   GB_TRYV(check_map("metadata", spec.metadata, 64, 16 * 1024));
   GB_TRY(const Millis lifetime, checked_lifetime(spec.lifetime.value_or(config_.default_lifetime)));
   GB_TRYV(check_idle_timeout(spec.idle_timeout));
@@ -396,6 +405,7 @@ Result<codec::SandboxDocument> ManagerImpl::plan(const Caller& caller, const Cre
   i.on_timeout = spec.on_timeout;
   i.env = tmpl.config.env;
   for (const auto& [key, value] : spec.env) i.env[key] = value;
+  i.secrets = spec.secrets;
   i.metadata = spec.metadata;
   i.network = spec.network ? spec.network : tenant_network(caller);
   if (!i.network) i.network = config_.default_network;
@@ -406,7 +416,7 @@ Result<codec::SandboxDocument> ManagerImpl::plan(const Caller& caller, const Cre
   i.user = !spec.user.empty() ? spec.user : tmpl.config.user.empty() ? "root" : tmpl.config.user;
   i.workdir = !spec.workdir.empty() ? spec.workdir : tmpl.config.workdir;
   if (codec::hello_fields(i, i.id, {}).size() > channel::kMaxMessageToAgent - kHelloRest) {
-    return fail(Code::kPayloadTooLarge, "env: is larger than 1 MiB as JSON", {{"field", "env"}});
+    return fail(Code::kPayloadTooLarge, "env: is larger than 1 MiB as JSON, with secrets", {{"field", "env"}});
   }
   d.record.id = i.id;
   d.record.tier = tier;

@@ -420,6 +420,7 @@ Result<void> Sandbox::recover_volumes() const {
 Awaitable<void> Sandbox::finish(std::string reason, std::string message) {
   const auto self = shared_from_this();
   document_.info.state = State::kEnding;
+  document_.info.secrets.clear();
   document_.info.ended = Ended{std::chrono::system_clock::now(), reason, message};
   auto saved = co_await save(document_);
   if (!saved) log::error("sandbox.not_recorded", {{"sandbox", info().id}, {"message", saved.error().message}});

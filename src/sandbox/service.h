@@ -71,6 +71,7 @@ struct CreateSpec {
   std::optional<double> cpus;         // what is absent takes the operator's default
   std::optional<uint64_t> memory_bytes, disk_bytes, processes, open_files;
   StringMap env;
+  StringMap secrets;    // environment as well; no name may be in both
   StringMap metadata;
   std::string user;     // empty: the template's default
   std::string workdir;  // empty: the user's home
@@ -110,6 +111,7 @@ struct SandboxInfo {
   std::optional<uint32_t> link;        // while it has one
   uint64_t network_in = 0, network_out = 0;  // bytes that passed, as of the last few seconds
   StringMap env, metadata, attributes;
+  StringMap secrets;                   // environment of executions whose values are never shown; not in snapshots, and gone at its end
   std::string user, workdir;
   bool frozen = false;
   int running_executions = 0;

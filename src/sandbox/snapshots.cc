@@ -223,6 +223,8 @@ Result<CreateSpec> SnapshotsImpl::child_spec(const SandboxInfo& parent, const Fo
   child.processes = parent.limits.processes;
   child.open_files = parent.limits.open_files;
   child.env = spec.env.value_or(parent.env);
+  child.secrets = spec.secrets;
+  if (spec.inherit_secrets) child.secrets.insert(parent.secrets.begin(), parent.secrets.end());
   child.metadata = spec.metadata.value_or(parent.metadata);
   child.attributes = parent.attributes;
   child.user = parent.user;

@@ -50,6 +50,8 @@ struct ForkSpec {
   size_t count = 1;                      // 1 … 100
   std::optional<Millis> lifetime;        // absent: what is left of the parent's
   std::optional<StringMap> env, metadata;  // absent: the parent's
+  StringMap secrets;                     // over the parent's, if those are inherited
+  bool inherit_secrets = false;
   NetworkPolicyPtr network;              // null: the parent's
   std::optional<runtime::Kept> require;
 };

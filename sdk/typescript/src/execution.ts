@@ -13,6 +13,8 @@ export type Command = string | readonly string[];
 export interface StartOptions {
   /** Over the sandbox's. */
   env?: Record<string, string>;
+  /** Environment as well, whose values no answer shows. */
+  secrets?: Record<string, string>;
   cwd?: string;
   user?: string;
   /** Keep standard input open, for `writeStdin` and `attach`. */

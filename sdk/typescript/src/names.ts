@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The API's names are snake_case, TypeScript's camelCase. Keys of maps that belong to callers are left as they are.
 
-const callersOwn = new Set(["env", "metadata", "labels", "details", "facts", "effective", "data"]);
+const callersOwn = new Set(["env", "secrets", "metadata", "labels", "details", "facts", "effective", "data"]);
 
 export const toCamel = (name: string): string => name.replace(/_([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
 export const toSnake = (name: string): string => name.replace(/[A-Z]/g, (letter) => "_" + letter.toLowerCase());

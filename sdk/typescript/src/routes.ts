@@ -26,7 +26,7 @@ const policy = ["egress", "presets", "allow", "deny", "limits", "packages"] as c
 
 export const routes = {
   createSandbox: route("POST", "/v1/sandboxes", {
-    body: ["template", "snapshot", "runtime", "limits", "env", "metadata", "user", "workdir", "lifetime_ms", "idle_timeout_ms", "fresh",
+    body: ["template", "snapshot", "runtime", "limits", "env", "secrets", "metadata", "user", "workdir", "lifetime_ms", "idle_timeout_ms", "fresh",
       "on_timeout", "network", "volumes"],
     repeatable: true, // by its idempotency key
   }),
@@ -37,14 +37,14 @@ export const routes = {
   pauseSandbox: route("POST", sandbox + "/pause", { repeatable: true }),
   resumeSandbox: route("POST", sandbox + "/resume", { repeatable: true }),
   hibernateSandbox: route("POST", sandbox + "/hibernate", { body: ["require"], repeatable: true }),
-  forkSandbox: route("POST", sandbox + "/fork", { body: ["count", "lifetime_ms", "env", "metadata", "network", "require"] }),
+  forkSandbox: route("POST", sandbox + "/fork", { body: ["count", "lifetime_ms", "env", "secrets", "inherit_secrets", "metadata", "network", "require"] }),
   resetSandbox: route("POST", sandbox + "/reset", { body: ["snapshot"] }),
   diffSandbox: route("GET", sandbox + "/diff", { query: ["against", ...page] }),
   getSandboxStats: route("GET", sandbox + "/stats"),
 
   startExecution: route("POST", sandbox + "/executions", {
     query: ["wait"],
-    body: ["argv", "command", "env", "cwd", "user", "stdin", "stdin_text", "stdin_b64", "pty", "timeout_ms", "kill_grace_ms", "name"],
+    body: ["argv", "command", "env", "secrets", "cwd", "user", "stdin", "stdin_text", "stdin_b64", "pty", "timeout_ms", "kill_grace_ms", "name"],
   }),
   listExecutions: route("GET", sandbox + "/executions", { query: ["state", ...page] }),
   getExecution: route("GET", execution),

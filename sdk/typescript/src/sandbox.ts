@@ -235,11 +235,11 @@ export class Sandbox {
   }
 
   async #start(command: Command, options: StartOptions, stdin: { stdin_text?: string; stdin_b64?: string }): Promise<Execution> {
-    const { signal, env, pty, idempotencyKey: key, ...rest } = options;
+    const { signal, env, secrets, pty, idempotencyKey: key, ...rest } = options;
     const headers: Record<string, string> = key === undefined ? {} : { "Idempotency-Key": key };
     const body = {
       ...(typeof command === "string" ? { command } : { argv: [...command] }), ...toWire(rest), ...stdin,
-      ...(env && { env }), ...(pty && { pty: toWire(pty) }),
+      ...(env && { env }), ...(secrets && { secrets }), ...(pty && { pty: toWire(pty) }),
     };
     signal?.throwIfAborted();
     const starting = this.#transport.json<ExecutionInfo>(routes.startExecution, { params: this.#params, body, headers }).then((info) => {

@@ -69,6 +69,8 @@ export interface CreateSandbox {
   limits?: LimitsRequest;
   /** For every execution. Values are never given back. */
   env?: Record<string, string>;
+  /** Environment as well, which snapshots and copies do not take along. */
+  secrets?: Record<string, string>;
   metadata?: Record<string, string>;
   user?: string;
   workdir?: string;
@@ -98,6 +100,7 @@ export interface SandboxInfo {
   user: string;
   workdir: string;
   envKeys: string[];
+  secretKeys: string[];
   metadata: Record<string, string>;
   network: { egress: Egress; link: boolean; address: string | null };
   frozen: boolean;
@@ -395,6 +398,10 @@ export interface ForkSandbox {
   count?: number;
   lifetimeMs?: number;
   env?: Record<string, string>;
+  /** Over the parent's, if those are inherited. */
+  secrets?: Record<string, string>;
+  /** Otherwise a child begins without its parent's. */
+  inheritSecrets?: boolean;
   metadata?: Record<string, string>;
   network?: NetworkPolicy;
   require?: Kept;

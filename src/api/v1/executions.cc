@@ -74,6 +74,10 @@ Result<sandbox::ExecSpec> read_start(const bj::value& body) {
   if (spec.argv.empty() == !command) return fail(r.error(r.has("argv") ? "argv" : "command", "give either argv (at least one word) or command"));
   spec.command = command.value_or("");
   GB_TRY(spec.env, r.string_map("env", 10'000).or_default({}));
+  GB_TRY(const auto secrets, r.string_map("secrets", 10'000).or_default({}));  // nothing of an execution's environment is kept or shown
+  for (const auto& [name, value] : secrets) {
+    if (!spec.env.try_emplace(name, value).second) return fail(r.error("secrets", "holds a name that is in env as well"));
+  }
   for (const auto& [key, value] : spec.env) {
     if (key.empty() || key.find('=') != std::string::npos) return fail(r.error("env", "holds an impossible name"));
   }

@@ -88,6 +88,7 @@ Result<sandbox::CreateSpec> read_create(const bj::value& body) {
   spec.tier = runtime::tier_from_name(tier);
   GB_TRYV(read_limits(r, &spec));
   GB_TRY(spec.env, r.string_map("env", 1000).or_default({}));
+  GB_TRY(spec.secrets, r.string_map("secrets", 1000).or_default({}));
   GB_TRY(spec.metadata, r.string_map("metadata", 64).or_default({}));
   GB_TRY(spec.user, r.string("user", 1, 64).or_default(""));
   GB_TRY(spec.workdir, r.string("workdir", 1, 4095).or_default(""));

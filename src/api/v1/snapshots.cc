@@ -99,6 +99,8 @@ Result<sandbox::ForkSpec> read_fork(const bj::value& body) {
   GB_TRY(const auto lifetime, r.integer("lifetime_ms", 0, kMaxTimeMs).optional());
   if (lifetime) spec.lifetime = sandbox::Millis(*lifetime);
   GB_TRY(spec.env, r.string_map("env", 1000).optional());
+  GB_TRY(spec.secrets, r.string_map("secrets", 1000).or_default({}));
+  GB_TRY(spec.inherit_secrets, r.boolean("inherit_secrets").or_default(false));
   GB_TRY(spec.metadata, r.string_map("metadata", 64).optional());
   GB_TRY(spec.network, read_network(r));
   GB_TRY(spec.require, read_require(r));

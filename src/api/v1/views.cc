@@ -107,8 +107,9 @@ bj::object view(const sandbox::SnapshotInfo& s) {
 }
 
 bj::object view(const sandbox::SandboxInfo& i) {
-  bj::array env_keys;
+  bj::array env_keys, secret_keys;
   for (const auto& [key, value] : i.env) env_keys.emplace_back(key);
+  for (const auto& [key, value] : i.secrets) secret_keys.emplace_back(key);
   bj::value ended = nullptr;
   if (i.ended) ended = {{"at", iso_time(i.ended->at)}, {"reason", i.ended->reason}, {"message", i.ended->message}};
   bj::object out{{"id", i.id},
@@ -126,6 +127,7 @@ bj::object view(const sandbox::SandboxInfo& i) {
           {"user", i.user},
           {"workdir", i.workdir},
           {"env_keys", std::move(env_keys)},
+          {"secret_keys", std::move(secret_keys)},
           {"metadata", strings(i.metadata)},
           {"network", network_view(i)},
           {"volumes", volumes_view(i)},

@@ -17,7 +17,7 @@ from world import Breaker, OwnDaemon, Scripted, answer, error
 SANDBOX = {
     "id": "sb-1", "state": "ready", "runtime": "container", "template": {"name": "base", "version": "0" * 64}, "started_from": "cold",
     "ready_ms": 1, "created_at": "2026-01-31T12:00:00.123Z", "expires_at": None, "idle_timeout_ms": 0, "on_timeout": "kill",
-    "limits": {"cpus": 1, "memory_mb": 1, "disk_mb": 1, "processes": 1, "open_files": 1}, "user": "root", "workdir": "/", "env_keys": [],
+    "limits": {"cpus": 1, "memory_mb": 1, "disk_mb": 1, "processes": 1, "open_files": 1}, "user": "root", "workdir": "/", "env_keys": [], "secret_keys": [],
     "metadata": {}, "network": {"egress": "none", "link": False, "address": None}, "frozen": False, "paused": None,
     "running_executions": 0, "ended": None, "snapshot_id": None, "volumes": [], "a field of the future": {"x": 1}}
 

@@ -36,6 +36,12 @@ def test_start_with_the_same_key_gives_the_same_execution(client, tier):
             sandbox.start("echo twice", idempotency_key="k")
 
 
+def test_secrets(client, tier):
+    with Sandbox.create(runtime=tier, client=client, secrets={"TOKEN": "t"}) as sandbox:
+        assert sandbox.info.secret_keys == ["TOKEN"]
+        assert sandbox.exec("echo $TOKEN $OTHER", secrets={"OTHER": "o"}).stdout == "t o\n"
+
+
 def test_list_pages_and_filters(client, tier):
     made = [Sandbox.create(runtime=tier, client=client, metadata={"batch": f"list-{tier}", "n": str(n)}) for n in range(3)]
     try:

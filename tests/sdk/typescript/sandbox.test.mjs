@@ -28,6 +28,13 @@ onEachTier("sandboxes", ({ test, sandbox, tier }) => {
     await box.kill();
   });
 
+  test("secrets", async () => {
+    const box = await Sandbox.create({ runtime: tier, secrets: { TOKEN_name: "t" } });
+    assert.deepEqual(box.info.secretKeys, ["TOKEN_name"]);
+    assert.equal((await box.exec("echo $TOKEN_name $OTHER", { secrets: { OTHER: "o" } })).stdout, "t o\n");
+    await box.kill();
+  });
+
   test("the same key gives the same sandbox", async () => {
     const idempotencyKey = `typescript-${Date.now()}-${tier}`;
     const first = await Sandbox.create({ runtime: tier, idempotencyKey });

@@ -25,7 +25,7 @@ _EXECUTION = _SANDBOX + "/executions/{eid}"
 _PAGE = "limit cursor"
 _POLICY = "egress presets allow deny limits packages"
 
-CREATE_SANDBOX = _route("POST", "/v1/sandboxes", body="template snapshot runtime limits env metadata user workdir lifetime_ms idle_timeout_ms fresh on_timeout network volumes", repeatable=True)
+CREATE_SANDBOX = _route("POST", "/v1/sandboxes", body="template snapshot runtime limits env secrets metadata user workdir lifetime_ms idle_timeout_ms fresh on_timeout network volumes", repeatable=True)
 LIST_SANDBOXES = _route("GET", "/v1/sandboxes", query="state metadata_filter " + _PAGE)
 GET_SANDBOX = _route("GET", _SANDBOX)
 UPDATE_SANDBOX = _route("PATCH", _SANDBOX, body="lifetime_ms idle_timeout_ms metadata")
@@ -33,11 +33,11 @@ KILL_SANDBOX = _route("DELETE", _SANDBOX, repeatable=True)
 PAUSE_SANDBOX = _route("POST", _SANDBOX + "/pause", repeatable=True)
 RESUME_SANDBOX = _route("POST", _SANDBOX + "/resume", repeatable=True)
 HIBERNATE_SANDBOX = _route("POST", _SANDBOX + "/hibernate", body="require", repeatable=True)
-FORK_SANDBOX = _route("POST", _SANDBOX + "/fork", body="count lifetime_ms env metadata network require")
+FORK_SANDBOX = _route("POST", _SANDBOX + "/fork", body="count lifetime_ms env secrets inherit_secrets metadata network require")
 RESET_SANDBOX = _route("POST", _SANDBOX + "/reset", body="snapshot")
 DIFF_SANDBOX = _route("GET", _SANDBOX + "/diff", query="against " + _PAGE)
 GET_SANDBOX_STATS = _route("GET", _SANDBOX + "/stats")
-START_EXECUTION = _route("POST", _SANDBOX + "/executions", query="wait", body="argv command env cwd user stdin stdin_text stdin_b64 pty timeout_ms kill_grace_ms name")
+START_EXECUTION = _route("POST", _SANDBOX + "/executions", query="wait", body="argv command env secrets cwd user stdin stdin_text stdin_b64 pty timeout_ms kill_grace_ms name")
 LIST_EXECUTIONS = _route("GET", _SANDBOX + "/executions", query="state " + _PAGE)
 GET_EXECUTION = _route("GET", _EXECUTION)
 WAIT_EXECUTION = _route("GET", _EXECUTION + "/wait", query="timeout_ms")

@@ -122,6 +122,7 @@ class SandboxInfo:
     user: str
     workdir: str
     env_keys: List[str]
+    secret_keys: List[str]
     metadata: Dict[str, str]
     network: SandboxNetwork
     frozen: bool

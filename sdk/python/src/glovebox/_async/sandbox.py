@@ -68,21 +68,23 @@ class AsyncSandbox:
 
     @classmethod
     def create(cls, *, template: Optional[str] = None, snapshot: Optional[str] = None, runtime: Union[Tier, str, None] = None,
-               limits: Optional[LimitsRequest] = None, env: Optional[Dict[str, str]] = None, metadata: Optional[Dict[str, str]] = None,
-               user: Optional[str] = None, workdir: Optional[str] = None, lifetime_ms: Optional[int] = None,
-               idle_timeout_ms: Optional[int] = None, fresh: Optional[bool] = None, on_timeout: Optional[OnTimeout] = None,
-               network: Optional[NetworkPolicy] = None, volumes: Optional[List[VolumeMount]] = None,
+               limits: Optional[LimitsRequest] = None, env: Optional[Dict[str, str]] = None,
+               secrets: Optional[Dict[str, str]] = None, metadata: Optional[Dict[str, str]] = None, user: Optional[str] = None,
+               workdir: Optional[str] = None, lifetime_ms: Optional[int] = None, idle_timeout_ms: Optional[int] = None,
+               fresh: Optional[bool] = None, on_timeout: Optional[OnTimeout] = None, network: Optional[NetworkPolicy] = None,
+               volumes: Optional[List[VolumeMount]] = None,
                client: Optional[AsyncGlovebox] = None, idempotency_key: Optional[str] = None) -> Opening[AsyncSandbox]:
         """Gives a sandbox that is ready.
 
         `runtime`: "auto", the default, is the strongest tier that works on the server; a named one is never replaced by another.
-        `lifetime_ms` and `idle_timeout_ms`: 0 for none. Two calls with the same `idempotency_key` give one sandbox; without one each
-        call gets its own, so that it can be repeated safely. Without `client`, the environment says which server.
+        `secrets` are environment that snapshots and copies do not take along. `lifetime_ms` and `idle_timeout_ms`: 0 for none. Two
+        calls with the same `idempotency_key` give one sandbox; without one each call gets its own, so that it can be repeated safely.
+        Without `client`, the environment says which server.
         """
         body: Dict[str, Any] = {
-            "template": template, "snapshot": snapshot, "runtime": runtime, "limits": limits, "env": env, "metadata": metadata, "user": user,
-            "workdir": workdir, "lifetime_ms": lifetime_ms, "idle_timeout_ms": idle_timeout_ms, "fresh": fresh, "on_timeout": on_timeout,
-            "network": network, "volumes": volumes}
+            "template": template, "snapshot": snapshot, "runtime": runtime, "limits": limits, "env": env, "secrets": secrets,
+            "metadata": metadata, "user": user, "workdir": workdir, "lifetime_ms": lifetime_ms, "idle_timeout_ms": idle_timeout_ms,
+            "fresh": fresh, "on_timeout": on_timeout, "network": network, "volumes": volumes}
         return opening(cls._create(client, body, idempotency_key or str(uuid.uuid4())))
 
     @classmethod
@@ -174,11 +176,13 @@ class AsyncSandbox:
         return decode(Snapshot, await self._transport.json(routes.CREATE_SNAPSHOT, self._params, json=body, idle_timeout_ms=SLOW_MS))
 
     async def fork(self, count: int = 1, *, lifetime_ms: Optional[int] = None, env: Optional[Dict[str, str]] = None,
+                   secrets: Optional[Dict[str, str]] = None, inherit_secrets: bool = False,
                    metadata: Optional[Dict[str, str]] = None, network: Optional[NetworkPolicy] = None,
                    require: Optional[Kept] = None) -> List[AsyncSandbox]:
-        """Children that go on from here, each with an identity of its own; all or none."""
+        """Children that go on from here, each with an identity of its own; all or none. They begin without its secrets, or inherit them."""
         body: Dict[str, Any] = {
-            "count": count, "lifetime_ms": lifetime_ms, "env": env, "metadata": metadata, "network": network, "require": require}
+            "count": count, "lifetime_ms": lifetime_ms, "env": env, "secrets": secrets, "inherit_secrets": inherit_secrets,
+            "metadata": metadata, "network": network, "require": require}
         answer = await self._transport.json(routes.FORK_SANDBOX, self._params, json=body, idle_timeout_ms=SLOW_MS)
         return [AsyncSandbox(self.client, decode(SandboxInfo, item)) for item in answer["sandboxes"]]
 
@@ -196,16 +200,17 @@ class AsyncSandbox:
         return decode(Stats, await self._transport.json(routes.GET_SANDBOX_STATS, self._params))
 
     # Commands ---------------------------------------------------------------------------------------------------------------------
-    async def start(self, command: Command, *, env: Optional[Dict[str, str]] = None, cwd: Optional[str] = None, user: Optional[str] = None,
-                    stdin: bool = False, pty: Optional[Pty] = None, timeout_ms: Optional[int] = None, kill_grace_ms: Optional[int] = None,
-                    name: Optional[str] = None, idempotency_key: Optional[str] = None) -> AsyncExecution:
+    async def start(self, command: Command, *, env: Optional[Dict[str, str]] = None, secrets: Optional[Dict[str, str]] = None,
+                    cwd: Optional[str] = None, user: Optional[str] = None, stdin: bool = False, pty: Optional[Pty] = None,
+                    timeout_ms: Optional[int] = None, kill_grace_ms: Optional[int] = None, name: Optional[str] = None,
+                    idempotency_key: Optional[str] = None) -> AsyncExecution:
         """Starts a command and does not wait for it. `stdin` keeps its standard input open, for `write_stdin` and `attach`.
 
         Two calls with the same `idempotency_key` start one command, as long as the server remembers it.
         """
         return await self._start(command, {
-            "env": env, "cwd": cwd, "user": user, "stdin": stdin, "pty": pty, "timeout_ms": timeout_ms, "kill_grace_ms": kill_grace_ms,
-            "name": name}, idempotency_key)
+            "env": env, "secrets": secrets, "cwd": cwd, "user": user, "stdin": stdin, "pty": pty, "timeout_ms": timeout_ms,
+            "kill_grace_ms": kill_grace_ms, "name": name}, idempotency_key)
 
     async def _start(self, command: Command, body: Dict[str, Any], key: Optional[str] = None) -> AsyncExecution:
         spelled = {"command": command} if isinstance(command, str) else {"argv": [*command]}
@@ -217,10 +222,11 @@ class AsyncSandbox:
 
         return await completed(ask, lambda execution: execution.kill())
 
-    async def exec(self, command: Command, *, env: Optional[Dict[str, str]] = None, cwd: Optional[str] = None, user: Optional[str] = None,
-                   stdin: Optional[AsyncSource] = None, timeout_ms: Optional[int] = None, kill_grace_ms: Optional[int] = None,
-                   name: Optional[str] = None, idempotency_key: Optional[str] = None, check: bool = False,
-                   on_stdout: Optional[TextHandler] = None, on_stderr: Optional[TextHandler] = None) -> ExecResult:
+    async def exec(self, command: Command, *, env: Optional[Dict[str, str]] = None, secrets: Optional[Dict[str, str]] = None,
+                   cwd: Optional[str] = None, user: Optional[str] = None, stdin: Optional[AsyncSource] = None,
+                   timeout_ms: Optional[int] = None, kill_grace_ms: Optional[int] = None, name: Optional[str] = None,
+                   idempotency_key: Optional[str] = None, check: bool = False, on_stdout: Optional[TextHandler] = None,
+                   on_stderr: Optional[TextHandler] = None) -> ExecResult:
         """Runs a command to its end. `idempotency_key`: as for `start`.
 
         How it ended is a result, not an error: see `ok`, `exit_code`, `outcome`. Only the command's own `timeout_ms` limits it. When
@@ -228,8 +234,8 @@ class AsyncSandbox:
         """
         inline = _inline_stdin(stdin)
         execution = await self._start(command, {
-            "env": env, "cwd": cwd, "user": user, "timeout_ms": timeout_ms, "kill_grace_ms": kill_grace_ms, "name": name,
-            **({"stdin": True} if inline is None else inline)}, idempotency_key)
+            "env": env, "secrets": secrets, "cwd": cwd, "user": user, "timeout_ms": timeout_ms, "kill_grace_ms": kill_grace_ms,
+            "name": name, **({"stdin": True} if inline is None else inline)}, idempotency_key)
         feeding: Optional[Task] = None
         failures: List[Exception] = []
         try:
