@@ -507,6 +507,13 @@ Result<std::shared_ptr<void>> Sandbox::hold_watch(CutWatch cut) {
   });
 }
 
+std::shared_ptr<void> Sandbox::hold_awake() {
+  ++holds_awake_;
+  return std::shared_ptr<void>(this, [weak = weak_from_this()](void*) {
+    if (const auto self = weak.lock()) --self->holds_awake_;
+  });
+}
+
 void Sandbox::cut_watches(const Error& error) {
   for (const CutWatch& cut : std::list(watches_)) cut(error);
 }

@@ -118,6 +118,8 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   using CutWatch = std::function<void(const Error&)>;
   Result<std::shared_ptr<void>> hold_watch(CutWatch cut);
   void cut_watches(const Error& error);
+  // What happened in it is still on its way out: it is not frozen as long as this is held. No activity either.
+  std::shared_ptr<void> hold_awake();
   // The channel as it is, without waking anything; null unless the sandbox is ready and awake.
   std::shared_ptr<channel::Link> awake_link() const;
   // Since when its processes run without a break; empty while they stand still.
@@ -194,7 +196,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Deadline answer_due(Clock::time_point now);
   Error ended_error() const;
   Async<void> save(const codec::SandboxDocument& document);
-  bool is_busy() const { return leases_ > 0 || alive_executions_ > 0 || connections_ > 0; }
+  bool is_busy() const { return leases_ > 0 || alive_executions_ > 0 || connections_ > 0 || holds_awake_ > 0; }
 
   Context context_;
   codec::SandboxDocument document_;
@@ -207,7 +209,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   std::map<std::string, std::shared_ptr<RunningExecution>> executions_;
   std::vector<std::string> execution_order_;  // oldest first
   Notifier changed_;
-  int leases_ = 0, running_executions_ = 0, alive_executions_ = 0, connections_ = 0;
+  int leases_ = 0, running_executions_ = 0, alive_executions_ = 0, connections_ = 0, holds_awake_ = 0;
   std::list<CutWatch> watches_;
   Clock::time_point last_activity_ = Clock::now();
   Clock::time_point awake_since_ = Clock::time_point::min();

@@ -23,10 +23,11 @@ Error end_of_watch(Error error) {
 
 class AgentWatch final : public FileWatch {
  public:
-  explicit AgentWatch(std::shared_ptr<channel::Link> link) : transfer_(std::move(link)) {}
+  AgentWatch(std::shared_ptr<Sandbox> box, std::shared_ptr<channel::Link> link)
+      : box_(std::move(box)), transfer_(std::move(link)) {}
 
-  Result<void> take_place(Sandbox& box) {
-    GB_TRY(place_, box.hold_watch([this](const Error& error) { (void)end(error); }));
+  Result<void> take_place() {
+    GB_TRY(place_, box_->hold_watch([this](const Error& error) { (void)end(error); }));
     return {};
   }
   Async<void> start(std::string request, Deadline deadline) {
@@ -39,10 +40,14 @@ class AgentWatch final : public FileWatch {
     if (ended_) co_return fail(*ended_);
     const auto left = std::chrono::duration_cast<Millis>(deadline - Clock::now());
     auto piece = co_await transfer_.read(std::clamp(left, Millis(0), kLongest));
-    if (!piece && piece.error().code == Code::kTimeout) co_return std::vector<FileEvent>();
+    if (!piece && piece.error().code == Code::kTimeout) {
+      more_may_come_.reset();
+      co_return std::vector<FileEvent>();
+    }
     if (!piece) co_return end(end_of_watch(std::move(piece).error()));
     if (piece->empty())
       co_return end(Error{Code::kFileNotFound, "the watched directory is gone", {}});
+    co_await keep_awake(piece->size());
     rest_ += *piece;
     auto events = take_lines();
     if (!events) co_return end(std::move(events).error());
@@ -50,10 +55,19 @@ class AgentWatch final : public FileWatch {
   }
 
  private:
+  // While its reader is slow, events wait in the sandbox, where no one gets at them if it is
+  // frozen.
+  Awaitable<void> keep_awake(size_t taken) {
+    if (!more_may_come_) more_may_come_ = box_->hold_awake();
+    const bool is_frozen = box_->info().state == State::kReady && !box_->awake_link();
+    if (is_frozen && taken >= channel::kWindowBytes / 2) (void)co_await box_->use();
+  }
+
   static constexpr Millis kLongest{3'600'000};
 
   tl::unexpected<Error> end(Error error) {
     if (!ended_) ended_ = std::move(error);
+    more_may_come_.reset();
     transfer_.abort();  // which wakes who waits in next()
     return fail(*ended_);
   }
@@ -71,8 +85,9 @@ class AgentWatch final : public FileWatch {
     return events;
   }
 
+  std::shared_ptr<Sandbox> box_;
   channel::Transfer transfer_;
-  std::shared_ptr<void> place_;
+  std::shared_ptr<void> place_, more_may_come_;
   std::string rest_;
   std::optional<Error> ended_;
 };
@@ -83,8 +98,8 @@ Async<std::unique_ptr<FileWatch>> watch(std::shared_ptr<Sandbox> box, std::strin
                                         std::string path, bool recursive) {
   GB_CO_TRYV(files::check_path(path));
   GB_CO_TRY(auto lease, co_await box->use());
-  auto watch = std::make_unique<AgentWatch>(lease.link());
-  GB_CO_TRYV(watch->take_place(*box));
+  auto watch = std::make_unique<AgentWatch>(box, lease.link());
+  GB_CO_TRYV(watch->take_place());
   GB_CO_TRYV(co_await watch->start(files::watch_request(*box, user, path, recursive),
                                    after(box->config().patience.answer)));
   co_return std::unique_ptr<FileWatch>(std::move(watch));
