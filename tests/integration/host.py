@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a daemon has on the host, found by looking at the host and not by asking the daemon."""
 
+import contextlib
 import os
 import pathlib
 
@@ -69,6 +70,17 @@ def loop_devices(words):
         if any(w in file for w in words):
             found.append(file)
     return found
+
+
+def open_files(words):
+    """Files whose path holds one of `words` and that any process of the host has open."""
+    found = set()
+    for entry in pathlib.Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            file = os.readlink(entry)
+            if any(w in file for w in words):
+                found.add(file)
+    return sorted(found)
 
 
 def command_lines(words):

@@ -211,7 +211,8 @@ def quietly(mortal, method, path, body=None):
 def owners_on_host(data_dir, ids):
     """Which of the sandboxes have a control group, and which a disk, found on the host."""
     groups = {id for id in ids if host.cgroups([id])}
-    disks = {file.split("/")[-2] for file in host.loop_devices([str(data_dir / "sandboxes")])}
+    sandboxes = str(data_dir / "sandboxes")  # a machine's monitor has its disk open, and needs no device for it
+    disks = {file.split("/")[-2] for file in host.loop_devices([sandboxes]) + host.open_files([sandboxes]) if file.endswith("/disk.img")}
     directories = {path.name for path in (data_dir / "sandboxes").iterdir()}
     return groups, disks, directories
 
