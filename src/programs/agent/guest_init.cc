@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "programs/agent/guest_network.h"
+#include "programs/agent/vsock.h"
 #include "sys/inside.h"
 
 namespace glovebox::agent {
@@ -269,19 +270,8 @@ int open_virtio_port() {
 }
 
 int connect_to_host() {
-  sockaddr_vm host = {};
-  host.svm_family = AF_VSOCK;
-  host.svm_cid = VMADDR_CID_HOST;
-  host.svm_port = kAgentPort;
-  int fd = -1;
-  must(wait_for([&] {
-         fd = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC, 0);
-         if (fd < 0) return false;
-         if (connect(fd, reinterpret_cast<const sockaddr*>(&host), sizeof host) == 0) return true;
-         close(fd);
-         return false;
-       }),
-       "channel");
+  const int fd = connect_vsock(VMADDR_CID_HOST, kAgentPort, kPatienceMs);
+  must(fd >= 0, "channel");
   return fd;
 }
 

@@ -14,6 +14,7 @@
 #include "programs/agent/agent.h"
 #include "programs/agent/guest_init.h"
 #include "programs/agent/privilege.h"
+#include "programs/agent/relay.h"
 
 // The only program inside a sandbox that speaks to the daemon: spec/channel.md over standard input
 // and output.
@@ -93,11 +94,13 @@ int main(int argc, char** argv) {
       return 0;
     }
     if (strcmp(argv[0], "/init") == 0) break;  // words that the kernel did not understand
+    if (strcmp(argv[i], "--relay") == 0) glovebox::agent::relay();
     if (strcmp(argv[i], "--no-setup") != 0) {
       fputs(
-          "usage: glovebox-agent [--no-setup]\n  speaks spec/channel.md on standard input and "
+          "usage: glovebox-agent [--no-setup | --relay]\n  speaks spec/channel.md on standard input and "
           "output\n"
-          "  --no-setup  leave host name, /etc, clock and directories alone (tests)\n",
+          "  --no-setup  leave host name, /etc, clock and directories alone (tests)\n"
+          "  --relay     on the host: carries another one's channel between its socket and the pipes\n",
           stderr);
       return 64;
     }
