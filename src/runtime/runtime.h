@@ -204,8 +204,12 @@ class Runtime {
 };
 
 struct MicrovmConfig {
+  enum class Engine { kAuto, kQemu, kFirecracker };
+  Engine engine = Engine::kAuto;  // auto: QEMU where it is installed, else Firecracker
   bool allow_emulation = false;  // where guests do not run on the processor: slow, and no wall against hostile code
   std::string qemu_path;         // empty: qemu-system-x86_64 in PATH
+  std::string firecracker_path;  // empty: firecracker in PATH
+  std::string jailer_path;       // of the same version; empty: jailer in PATH
 };
 
 // Everything the tiers share about this daemon instance.

@@ -94,7 +94,7 @@ struct SandboxInfo {
   std::string id, tenant;
   State state = State::kCreating;
   runtime::Tier tier = runtime::Tier::kContainer;
-  std::string engine, accel;  // of a machine: "qemu", and "kvm" or "emulated"; empty on other tiers, and until it runs
+  std::string engine, accel;  // of a machine: "qemu" or "firecracker", and "kvm" or "emulated"; empty on other tiers, and until it runs
   std::string template_name, template_version;
   std::string started_from = "cold";   // cold, pool, snapshot, fork
   std::string snapshot_id;             // that it was started from or reset to last

@@ -52,6 +52,12 @@ std::string permissions(const sandbox::FileEntry& entry) {
   return out;
 }
 
+// This protocol knows one virtual machine by its engine's name; under another engine that name would be a lie.
+std::string_view runtime_word(const sandbox::SandboxInfo& info) {
+  constexpr std::string_view kFirecracker = "firecracker";
+  return info.tier == runtime::Tier::kMicrovm && info.engine == kFirecracker ? kFirecracker : runtime::tier_name(info.tier);
+}
+
 }  // namespace
 
 bool is_project(const sandbox::Caller& caller, std::string_view reference) {
@@ -97,7 +103,7 @@ bj::object info_object(const sandbox::SandboxInfo& info) {
           {"id", info.id},
           {"template", info.template_name},
           {"status", status_word(info.state)},
-          {"runtime", runtime::tier_name(info.tier)},
+          {"runtime", runtime_word(info)},
           {"region", attribute(info, kRegionAttribute)},
           {"size", attribute(info, kSizeAttribute)},
           {"cpus", info.limits.cpus},

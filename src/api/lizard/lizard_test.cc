@@ -203,6 +203,18 @@ TEST(LizardWrite, Base64IsReadInPieces) {
   }
 }
 
+TEST(LizardInfo, SaysFirecrackerOnlyWhereItIs) {
+  sandbox::SandboxInfo info;
+  info.tier = runtime::Tier::kMicrovm;
+  EXPECT_EQ(info_object(info).at("runtime").as_string(), "microvm");
+  info.engine = "qemu";
+  EXPECT_EQ(info_object(info).at("runtime").as_string(), "microvm");
+  info.engine = "firecracker";
+  EXPECT_EQ(info_object(info).at("runtime").as_string(), "firecracker");
+  info.tier = runtime::Tier::kContainer;
+  EXPECT_EQ(info_object(info).at("runtime").as_string(), "container");
+}
+
 TEST(LizardInfo, DescribesASandboxTruthfully) {
   sandbox::SandboxInfo info;
   info.id = "sbx-1";

@@ -58,6 +58,17 @@ Setter tier(std::optional<runtime::Tier>* field) {
   };
 }
 
+Setter engine_of(runtime::MicrovmConfig* m) {
+  return [m](const toml::node& node) -> std::string {
+    using Engine = runtime::MicrovmConfig::Engine;
+    static const std::map<std::string, Engine> kEngines = {{"auto", Engine::kAuto}, {"qemu", Engine::kQemu}, {"firecracker", Engine::kFirecracker}};
+    const auto found = kEngines.find(node.value_exact<std::string>().value_or(""));
+    if (found == kEngines.end()) return "must be auto, qemu or firecracker";
+    m->engine = found->second;
+    return {};
+  };
+}
+
 void add_limits(std::map<std::string, Setter>* keys, const std::string& section, runtime::Limits* limits) {
   (*keys)[section + ".cpus"] = cpus(&limits->cpus);
   (*keys)[section + ".memory_mb"] = mebibytes(&limits->memory_bytes);
@@ -204,6 +215,9 @@ void add_microvm(std::map<std::string, Setter>* keys, runtime::MicrovmConfig* m)
   const auto is_path = [](const std::string& path) { return path.starts_with('/'); };
   (*keys)["microvm.allow_emulation"] = boolean(&m->allow_emulation);
   (*keys)["microvm.qemu"] = text(&m->qemu_path, is_path, "the absolute path of qemu-system-x86_64");
+  (*keys)["microvm.firecracker"] = text(&m->firecracker_path, is_path, "the absolute path of firecracker");
+  (*keys)["microvm.jailer"] = text(&m->jailer_path, is_path, "the absolute path of Firecracker's jailer");
+  (*keys)["microvm.engine"] = engine_of(m);
 }
 
 // An option that would have no effect is a mistake.

@@ -48,6 +48,23 @@ class ConfigFile : public testing::Test {
   runtime::MicrovmConfig microvm_;
 };
 
+TEST_F(ConfigFile, NamesTheEngineOfMachines) {
+  using Engine = runtime::MicrovmConfig::Engine;
+  ASSERT_TRUE(read("max_sandboxes = 5\n"));
+  EXPECT_EQ(microvm_.engine, Engine::kAuto);
+  ASSERT_TRUE(read("[microvm]\nengine = \"firecracker\"\nfirecracker = \"/opt/fc/firecracker\"\njailer = \"/opt/fc/jailer\"\n"));
+  EXPECT_EQ(microvm_.engine, Engine::kFirecracker);
+  EXPECT_EQ(microvm_.firecracker_path, "/opt/fc/firecracker");
+  EXPECT_EQ(microvm_.jailer_path, "/opt/fc/jailer");
+  ASSERT_TRUE(read("[microvm]\nengine = \"qemu\"\n"));
+  EXPECT_EQ(microvm_.engine, Engine::kQemu);
+  for (const char* bad : {"\"Firecracker\"", "\"\"", "1", "true"}) {
+    const std::string said = refusal(std::string("[microvm]\nengine = ") + bad + "\n");
+    EXPECT_NE(said.find("must be auto, qemu or firecracker"), std::string::npos) << said;
+  }
+  EXPECT_NE(refusal("[microvm]\njailer = \"jailer\"\n").find("absolute path"), std::string::npos);
+}
+
 TEST_F(ConfigFile, WithoutWordsAboutTheNetworkTheDefaultsHold) {
   ASSERT_TRUE(read("max_sandboxes = 5\n"));
   EXPECT_EQ(config_.max_sandboxes, 5u);

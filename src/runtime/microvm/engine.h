@@ -65,7 +65,7 @@ struct MachineSpec {
 };
 
 struct Machine {
-  sys::ProcessId process;  // the monitor as the host sees it; adoption, death and usage look at it
+  sys::ProcessId process;  // holds the agent's pipes and ends with the machine; adoption and death look at it
   std::map<std::string, std::string>
       fields;  // added to the sandbox's record; keys begin with the engine's name
 };
@@ -107,6 +107,11 @@ class Engine {
     return fail(Code::kUnsupported, std::string(name()) + " machines keep files only");
   }
 
+  // The process whose wait status tells how the machine ended, where it is not Machine::process.
+  virtual std::optional<sys::ProcessId> monitor(const Record& record) const {
+    (void)record;
+    return std::nullopt;
+  }
   // Whether the monitor still answers; kTimeout when it hangs. Not while its cgroup is frozen.
   virtual Result<void> ping(const Record& record, Deadline deadline) = 0;
   // The end of what monitor and guest console said, for people; bounded.

@@ -60,9 +60,10 @@ Result<FirecrackerVersion> firecracker_version(std::string_view text);
 // (no proper answer). After any but a refusal the connection is of no further use.
 class FirecrackerApi {
  public:
-  // Waits for the socket to be there. Not longer than a path may be: it is reached through its
-  // directory.
-  static Result<FirecrackerApi> connect(const std::string& socket_path, Deadline deadline);
+  // Waits for the socket `name` below the directory to be there. No link is followed: what is in
+  // that directory may be a hostile monitor's.
+  static Result<FirecrackerApi> connect(int directory_fd, const std::string& name,
+                                        Deadline deadline);
 
   Result<FirecrackerVersion> version(Deadline deadline);
   Result<FirecrackerState> state(Deadline deadline);

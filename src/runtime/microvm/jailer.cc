@@ -1,18 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/microvm/jailer.h"
 
+#include <fcntl.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 
+#include "base/text.h"
+#include "runtime/internal/launch.h"
+#include "runtime/internal/raw.h"
 #include "sys/files.h"
+#include "sys/mounts.h"
 
 namespace glovebox::runtime::microvm {
 namespace {
 
+using namespace std::chrono_literals;
+
 constexpr size_t kMaxId = 64;
+constexpr const char* kRootBytes =
+    "32m";  // the program, which is copied, a few sockets and devices
+constexpr const char* kRootInodes = "128";
 constexpr std::string_view kAlphanumeric =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
@@ -31,12 +44,122 @@ Result<void> check(const JailerSpec& spec) {
     if (path.empty() || path.front() != '/')
       return fail(Code::kInvalidPath, "\"" + path + "\": must be absolute");
   }
+  for (const auto& file : spec.files) {
+    if (file.name.empty() || file.name.front() == '.' || !has_only(file.name, "-_."))
+      return fail(Code::kInvalidPath, "\"" + file.name + "\" cannot name a file of a jail");
+  }
   return {};
 }
 
-// <base>/<name of the program>/<id>: the jailer's layout.
-std::string jail_of(const JailerSpec& spec) {
-  return spec.base + "/" + spec.firecracker.substr(spec.firecracker.rfind('/') + 1) + "/" + spec.id;
+// The jailer names directory and pid file after what the program's path resolves to.
+std::string program_name(const JailerSpec& spec) {
+  std::error_code error;
+  const auto real = std::filesystem::canonical(spec.firecracker, error);
+  return error ? spec.firecracker.substr(spec.firecracker.rfind('/') + 1)
+               : real.filename().string();
+}
+
+struct RawFile {
+  const char* name;
+  int mount_fd;
+};
+
+struct JailerPlan : LaunchCommon {
+  int root_fd = -1;  // detached mount, to be attached at root_path
+  const char* root_path = nullptr;
+  const RawFile* files = nullptr;
+  size_t file_count = 0;
+  const char* const* argv = nullptr;
+};
+
+bool make_root(JailerPlan& plan) {
+  plan.enter(LaunchStep::kStage);
+  if (!raw::mount(nullptr, "/", nullptr, MS_PRIVATE | MS_REC, nullptr)) return false;
+  if (!raw::attach(plan.root_fd, plan.root_path) || raw::call(SYS_chdir, plan.root_path) != 0)
+    return false;
+  plan.enter(LaunchStep::kAttachDisk);
+  for (size_t i = 0; i < plan.file_count; ++i) {
+    if (!raw::write_text(plan.files[i].name, "", 0400) ||
+        !raw::attach(plan.files[i].mount_fd, plan.files[i].name))
+      return false;
+  }
+  return raw::call(SYS_chdir, "/") == 0;
+}
+
+int jailer_child(void* argument) {
+  auto& plan = *static_cast<JailerPlan*>(argument);
+  auto run = [&] {
+    if (!internal::enter_cgroup(plan)) return false;
+    plan.enter(LaunchStep::kCgroupNamespace);
+    if (raw::call(SYS_unshare, CLONE_NEWCGROUP) != 0) return false;
+    if (!make_root(plan) || !internal::enter_network(plan)) return false;
+    plan.enter(LaunchStep::kLimits);
+    raw::call(SYS_setsid);
+    raw::call(SYS_umask, 077);
+    if (!raw::limit(RLIMIT_CORE, 0)) return false;
+    plan.enter(LaunchStep::kCapabilities);
+    if (raw::call(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return false;
+    if (!internal::arrange_descriptors(plan, plan.stdout_fd, -1)) return false;
+    raw::call(SYS_prctl, PR_SET_PDEATHSIG, 0, 0, 0, 0);
+    plan.enter(LaunchStep::kExec);
+    if (!raw::reset_signals()) return false;
+    static const char* const environment[] = {nullptr};
+    raw::call(SYS_execve, plan.argv[0], plan.argv, environment);
+    return false;
+  };
+  if (!run()) plan.error = errno;
+  raw::call(SYS_exit, 1);
+  return 1;
+}
+
+// One of the jail's files, as the monitor's user may use it.
+Result<UniqueFd> file_mount(const JailFile& file, uint32_t uid) {
+  GB_TRY(const auto fd, sys::open_fd(file.path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK));
+  struct stat st{};
+  if (::fstat(fd.get(), &st) < 0) return fail_errno(file.path);
+  if (!S_ISREG(st.st_mode)) return fail(Code::kInvalidPath, file.path + ": is no regular file");
+  const mode_t readable = (st.st_mode & 07777) | S_IRUSR | S_IRGRP | S_IROTH;
+  if (file.read_only) {
+    if (readable != (st.st_mode & 07777) && ::fchmod(fd.get(), readable) < 0)
+      return fail_errno(file.path);
+  } else if (::fchown(fd.get(), uid, uid) < 0 || ::fchmod(fd.get(), 0600) < 0) {
+    return fail_errno(file.path);
+  }
+  GB_TRY(auto mount, sys::clone_mount(file.path));
+  if (file.read_only) GB_TRYV(sys::make_read_only(mount));
+  return mount;
+}
+
+// What has been printed so far; for people.
+std::string printed(int output_fd) {
+  char text[2048];
+  const ssize_t n = output_fd < 0 ? 0 : ::read(output_fd, text, sizeof text);
+  return n > 0 ? ": " + utf8_lossy(std::string_view(text, static_cast<size_t>(n))) : "";
+}
+
+Result<void> wait_for_jailer(const sys::Spawned& jailer, Deadline deadline, int output_fd) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  const bool ended =
+      sys::wait_readable(jailer.pidfd.get(), std::max(left, std::chrono::milliseconds(0)));
+  if (!ended) ::kill(jailer.pid, SIGKILL);
+  int status = 0;
+  while (::waitpid(jailer.pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!ended) return fail(Code::kTimeout, "the jailer does not end");
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+  return fail(Code::kStartFailed, "the jailer failed" + printed(output_fd));
+}
+
+Result<sys::ProcessId> monitor_of(const JailerSpec& spec, int root_fd) {
+  const std::string name = program_name(spec) + ".pid";
+  const UniqueFd file(::openat(root_fd, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!file) return fail_errno("the jailer's " + name);
+  GB_TRY(const auto text, sys::read_fd(file.get(), 32));
+  const auto pid = parse_int(text);
+  const auto process = pid && *pid > 1 ? sys::identify(static_cast<pid_t>(*pid)) : std::nullopt;
+  if (!process)
+    return fail(Code::kStartFailed, "Firecracker ended at once" + printed(spec.output_fd));
+  return *process;
 }
 
 }  // namespace
@@ -44,78 +167,74 @@ std::string jail_of(const JailerSpec& spec) {
 Result<std::vector<std::string>> jailer_command(const JailerSpec& spec) {
   GB_TRYV(check(spec));
   const std::string user = std::to_string(spec.uid);
-  std::vector<std::string> words = {spec.jailer,
-                                    "--id",
-                                    spec.id,
-                                    "--exec-file",
-                                    spec.firecracker,
-                                    "--uid",
-                                    user,
-                                    "--gid",
-                                    user,
-                                    "--chroot-base-dir",
-                                    spec.base,
-                                    "--cgroup-version",
-                                    "2",
-                                    "--resource-limit",
-                                    "no-file=" + std::to_string(spec.open_files)};
-  if (!spec.netns.empty()) words.insert(words.end(), {"--netns", spec.netns});
-  if (!spec.parent_cgroup.empty())
-    words.insert(words.end(), {"--parent-cgroup", spec.parent_cgroup});
-  // What follows "--" goes to the monitor, which the jailer also tells its id.
-  words.insert(words.end(),
-               {"--new-pid-ns", "--daemonize", "--", "--api-sock", kFirecrackerSocket});
-  return words;
+  // Version 1 of cgroups, and no setting of one: then the monitor stays in the group that it is in.
+  return std::vector<std::string>{spec.jailer,
+                                  "--id",
+                                  spec.id,
+                                  "--exec-file",
+                                  spec.firecracker,
+                                  "--uid",
+                                  user,
+                                  "--gid",
+                                  user,
+                                  "--chroot-base-dir",
+                                  spec.base,
+                                  "--cgroup-version",
+                                  "1",
+                                  "--resource-limit",
+                                  "no-file=" + std::to_string(spec.open_files),
+                                  "--new-pid-ns",
+                                  "--",
+                                  "--api-sock",
+                                  std::string("/") + kFirecrackerSocket};
 }
 
-Result<JailRoot> JailRoot::make(const JailerSpec& spec) {
-  GB_TRYV(check(spec));
-  const std::string jail = jail_of(spec), root = jail + "/root";
-  if (sys::exists(jail)) return fail(Code::kAlreadyExists, jail + " is still there");
-  GB_TRYV(sys::make_directories(root, 0700));
-  if (::chown(root.c_str(), spec.uid, spec.uid) < 0) return fail_errno(root);
-  return JailRoot(root, spec.uid);
-}
-
-Result<std::string> JailRoot::place_of(std::string_view name) const {
-  if (name.empty() || name.front() == '.' || !has_only(name, "-_.")) {
-    return fail(Code::kInvalidPath, "\"" + std::string(name) + "\" cannot name a file of a jail");
+Result<Jailed> start_jailer(const JailerSpec& spec, Deadline deadline) {
+  GB_TRY(const auto words, jailer_command(spec));
+  const std::string root_path = spec.base + "/" + program_name(spec) + "/" + spec.id + "/root";
+  GB_TRYV(sys::make_directories(root_path, 0700));
+  GB_TRY(auto root,
+         sys::new_mount("tmpfs", "glovebox",
+                        {{"size", kRootBytes}, {"nr_inodes", kRootInodes}, {"mode", "700"}},
+                        MOUNT_ATTR_NOSUID));
+  std::vector<UniqueFd> mounts;
+  std::vector<RawFile> files;
+  for (const auto& file : spec.files) {
+    GB_TRY(auto mount, file_mount(file, spec.uid));
+    files.push_back({file.name.c_str(), mount.get()});
+    mounts.push_back(std::move(mount));
   }
-  return path_ + "/" + std::string(name);
-}
-
-Result<void> JailRoot::show(const std::string& file, std::string_view name) const {
-  GB_TRY(const auto place, place_of(name));
-  struct stat st{};
-  if (::lstat(file.c_str(), &st) < 0) return fail_errno(file);
-  if (!S_ISREG(st.st_mode)) return fail(Code::kInvalidPath, file + ": is no regular file");
-  if ((st.st_mode & S_IROTH) != 0 && (st.st_mode & S_IWOTH) == 0 && st.st_uid != uid_) {
-    if (::link(file.c_str(), place.c_str()) == 0) return {};
-    if (errno != EXDEV && errno != EMLINK) return fail_errno(place);
+  std::vector<const char*> argv;
+  for (const auto& word : words) argv.push_back(word.c_str());
+  argv.push_back(nullptr);
+  GB_TRY(const auto null, sys::open_fd("/dev/null", O_RDONLY));
+  JailerPlan plan;
+  plan.cgroup_fds = spec.cgroup_fds.data();
+  plan.cgroup_count = spec.cgroup_fds.size();
+  plan.root_fd = root.get();
+  plan.root_path = root_path.c_str();
+  plan.files = files.data();
+  plan.file_count = files.size();
+  plan.stdin_fd = null.get();
+  plan.stdout_fd = spec.console_fd;
+  plan.netns_fd = spec.netns_fd;
+  plan.argv = argv.data();
+  const int namespaces =
+      CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | (spec.netns_fd < 0 ? CLONE_NEWNET : 0);
+  GB_TRY(const auto jailer, sys::spawn_sharing_memory(namespaces, jailer_child, &plan));
+  if (plan.error != 0) {
+    ::waitpid(jailer.pid, nullptr, 0);
+    return fail_errno(std::string("the monitor's jail: ") + step_name(plan.step), plan.error);
   }
-  GB_TRYV(sys::copy_sparse(file, place));
-  if (::chmod(place.c_str(), 0400) < 0 || ::chown(place.c_str(), uid_, uid_) < 0)
-    return fail_errno(place);
-  return {};
+  GB_TRYV(wait_for_jailer(jailer, deadline, spec.output_fd));
+  GB_TRY(const auto process, monitor_of(spec, root.get()));
+  return Jailed{process, std::move(root)};
 }
 
-Result<void> JailRoot::lend(const std::string& file, std::string_view name) const {
-  GB_TRY(const auto place, place_of(name));
-  struct stat st{};
-  if (::lstat(file.c_str(), &st) < 0) return fail_errno(file);
-  // Whoever has a second name for it would see what this guest writes.
-  if (!S_ISREG(st.st_mode) || st.st_nlink != 1)
-    return fail(Code::kInvalidPath, file + ": is no file of its own");
-  if (::link(file.c_str(), place.c_str()) < 0) return fail_errno(place);
-  if (::chmod(place.c_str(), 0600) < 0 || ::chown(place.c_str(), uid_, uid_) < 0)
-    return fail_errno(place);
-  return {};
-}
-
-Result<void> remove_jail(const JailerSpec& spec) {
-  GB_TRYV(check(spec));
-  const std::string jail = jail_of(spec);
-  return sys::exists(jail) ? sys::remove_tree(jail) : Result<void>{};
+Result<UniqueFd> open_jail(const sys::ProcessId& process) {
+  auto root = sys::open_fd("/proc/" + std::to_string(process.pid) + "/root", O_PATH | O_DIRECTORY);
+  if (!root || !sys::is_alive(process)) return fail(Code::kSandboxEnded, "Firecracker is gone");
+  return root;
 }
 
 }  // namespace glovebox::runtime::microvm

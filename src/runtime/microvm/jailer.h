@@ -3,56 +3,57 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "base/async.h"
 #include "base/result.h"
+#include "base/unique_fd.h"
+#include "sys/process.h"
 
-// Firecracker's own jailer: a chroot, a user, a process namespace and a cgroup for one monitor.
+// Firecracker's own jailer: a root directory, a user and a process namespace for one monitor. What
+// is around it is ours: the mount table in which the root directory is a small file system of its
+// own that nobody else sees, the sandbox's cgroup, network, IPC and host name namespaces.
 namespace glovebox::runtime::microvm {
+
+struct JailFile {
+  std::string path;  // on the host, a regular file
+  std::string name;  // "/<name>" in the jail
+  bool read_only = false;
+};
 
 struct JailerSpec {
   std::string jailer, firecracker;  // programs, absolute; both of the same version
   std::string id;                   // 1 … 64 of [A-Za-z0-9-]
-  std::string base;                 // absolute: the chroots' parent
-  uint32_t uid = 0;                 // and group; never root
-  std::string netns;                // a path that names the network namespace
-  std::string parent_cgroup;        // version 2, relative to its mount; empty: the caller's
+  std::string
+      base;  // an absolute path, made when missing: directories for mount points, nothing else
+  uint32_t uid = 0;  // and group; never root
   uint64_t open_files = 1024;
+  std::vector<int> cgroup_fds;  // see MachineSpec
+  int netns_fd = -1;            // to be in; negative: an empty one
+  int console_fd = -1;          // its standard output and error: what a guest prints ends up there
+  int output_fd = -1;           // where that can be read, without waiting; for errors
+  std::vector<JailFile> files;  // mounted, not copied
 };
 
 // The monitor's paths, inside its root.
-inline constexpr const char* kFirecrackerSocket = "/run/api.sock";
-inline constexpr const char* kFirecrackerVsock = "/run/v.sock";
+inline constexpr const char* kFirecrackerSocket = "run/api.sock";
+inline constexpr const char* kFirecrackerVsock = "run/v.sock";
 
-// What to execute. The jailer becomes the monitor's parent and ends at once (--new-pid-ns); the
-// monitor's standard streams are /dev/null, as a guest decides what its console says.
+// What to execute. With these words the jailer ends as soon as the monitor runs, and leaves cgroups
+// alone.
 Result<std::vector<std::string>> jailer_command(const JailerSpec& spec);
 
-// The directory that the jailer makes a root of: must be there, with everything that the monitor
-// opens in it, before the jailer runs.
-class JailRoot {
- public:
-  static Result<JailRoot> make(const JailerSpec& spec);
-  const std::string& path() const { return path_; }
-  // Shows a file of the host as `/<name>`, readable: linked where anyone may read it (the image
-  // stays shared in the page cache) and the file systems are the same, else copied. The host's file
-  // keeps its owner and mode.
-  Result<void> show(const std::string& file, std::string_view name) const;
-  // Links a file of the sandbox's own as `/<name>`, which the monitor's user owns from then on.
-  // Never copied: what the guest writes has to arrive in `file`.
-  Result<void> lend(const std::string& file, std::string_view name) const;
-
- private:
-  JailRoot(std::string path, uint32_t uid) : path_(std::move(path)), uid_(uid) {}
-  Result<std::string> place_of(std::string_view name) const;
-
-  std::string path_;
-  uint32_t uid_;
+struct Jailed {
+  sys::ProcessId process;  // the monitor: an orphan, so a child of ours if we reap orphans
+  UniqueFd root;           // its root directory
 };
 
-// Removes the jail of `id`, whose monitor is gone. What a hostile monitor left there is not
-// followed. Nothing when there is none.
-Result<void> remove_jail(const JailerSpec& spec);
+// Starts the monitor, which waits for requests then. Files that it may write belong to its user
+// from then on, the others can be read by everyone who reaches them. Errors name what the jailer
+// said; what a jailer that hangs has begun is in the cgroup.
+Result<Jailed> start_jailer(const JailerSpec& spec, Deadline deadline);
+
+// The root directory of a live monitor.
+Result<UniqueFd> open_jail(const sys::ProcessId& process);
 
 }  // namespace glovebox::runtime::microvm

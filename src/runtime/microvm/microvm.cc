@@ -15,6 +15,7 @@
 #include "runtime/internal/snapshot_files.h"
 #include "runtime/internal/volumes.h"
 #include "runtime/microvm/engine.h"
+#include "runtime/microvm/firecracker.h"
 #include "runtime/microvm/kernel.h"
 #include "runtime/microvm/kvm_probe.h"
 #include "runtime/microvm/qemu.h"
@@ -66,7 +67,7 @@ std::string dotted(uint32_t address) {
 
 class MicrovmRuntime final : public LinuxRuntime {
  public:
-  explicit MicrovmRuntime(const HostConfig& config) : LinuxRuntime(config) {}
+  explicit MicrovmRuntime(const HostConfig& config);
   Tier tier() const override { return Tier::kMicrovm; }
   Capability probe(const Rootfs& probe) override;
   Record plan(const StartSpec& spec) override;
@@ -88,15 +89,26 @@ class MicrovmRuntime final : public LinuxRuntime {
 
  private:
   Result<mv::Engine*> engine() const;
+  Result<mv::Engine*> choose() const;
+  mv::Engine& engine_of(const Record& record) const;
   Result<std::string> identity(mv::Engine& engine) const;
   Result<void> size_machine(const StartSpec& spec, mv::MachineSpec* machine) const;
+  std::string firecracker_fact() const;
   Result<void> add_drives(Launch& launch, mv::MachineSpec* machine) const;
   Result<void> copy_disk(const StartSpec& spec, const std::string& image) const;
   Result<UniqueFd> add_network(Launch& launch, mv::MachineSpec* machine) const;
 
   mutable std::mutex mutex_;
-  mutable std::unique_ptr<mv::Engine> engine_;
+  mutable mv::Engine* engine_ = nullptr;
+  std::unique_ptr<mv::Engine> qemu_, emulator_, firecracker_;  // never null
 };
+
+MicrovmRuntime::MicrovmRuntime(const HostConfig& config)
+    : LinuxRuntime(config),
+      qemu_(mv::make_qemu({config.microvm.qemu_path, mv::Accel::kKvm, storage().stage(), storage().run_directory()})),
+      emulator_(mv::make_qemu({config.microvm.qemu_path, mv::Accel::kEmulated, storage().stage(), storage().run_directory()})),
+      firecracker_(mv::make_firecracker({config.microvm.firecracker_path, config.microvm.jailer_path,
+                                         config.agent_path, storage().stage()})) {}
 
 unsigned vcpus(const Limits& limits) {
   return static_cast<unsigned>(std::max(1.0, std::ceil(limits.cpus)));
@@ -108,17 +120,37 @@ unsigned vcpus(const Limits& limits) {
 // it stays.
 Result<mv::Engine*> MicrovmRuntime::engine() const {
   const std::lock_guard lock(mutex_);
-  if (engine_) return engine_.get();
-  // What costs nothing to find out comes first.
-  mv::QemuConfig qemu{config().microvm.qemu_path, mv::Accel::kKvm, storage().stage(), storage().run_directory()};
-  GB_TRYV(mv::make_qemu(qemu)->version());
+  if (engine_ == nullptr) {
+    GB_TRY(engine_, choose());
+  }
+  return engine_;
+}
+
+// What costs nothing to find out comes first. Firecracker has no emulation, and `auto` means QEMU
+// where both are.
+Result<mv::Engine*> MicrovmRuntime::choose() const {
+  using Wanted = MicrovmConfig::Engine;
+  const auto& settings = config().microvm;
+  const bool is_firecracker = settings.engine == Wanted::kFirecracker ||
+                              (settings.engine == Wanted::kAuto && !qemu_->version() && firecracker_->version());
+  mv::Engine* const chosen = is_firecracker ? firecracker_.get() : qemu_.get();
+  GB_TRYV(chosen->version());
   GB_TRYV(mv::guest_kernel(config().data_dir, config().agent_path));
   GB_TRYV(storage().make_layout());
   const auto kvm = mv::probe_kvm(storage().run_directory());
-  if (!kvm.works && !config().microvm.allow_emulation) return fail(Code::kRuntimeUnavailable, kvm.problem);
-  if (!kvm.works) qemu.accel = mv::Accel::kEmulated;
-  engine_ = mv::make_qemu(qemu);
-  return engine_.get();
+  if (kvm.works) return chosen;
+  if (is_firecracker || !settings.allow_emulation) return fail(Code::kRuntimeUnavailable, kvm.problem);
+  return emulator_.get();
+}
+
+// A sandbox of an earlier daemon may be of another engine than the one that is used now.
+mv::Engine& MicrovmRuntime::engine_of(const Record& record) const {
+  const auto field = [&](const char* name) {
+    const auto found = record.fields.find(name);
+    return found == record.fields.end() ? std::string() : found->second;
+  };
+  if (field("engine") == firecracker_->name()) return *firecracker_;
+  return field("accel") == mv::accel_name(mv::Accel::kEmulated) ? *emulator_ : *qemu_;
 }
 
 Result<std::string> MicrovmRuntime::engine_version() const {
@@ -128,8 +160,9 @@ Result<std::string> MicrovmRuntime::engine_version() const {
 
 std::string MicrovmRuntime::remedy() const {
   return "Needs a processor with virtualisation and /dev/kvm (bare metal, or a host with nested "
-         "virtualisation), QEMU (Debian package "
-         "qemu-system-x86) and a guest kernel below the data directory (docs/microvm.md). For "
+         "virtualisation), QEMU (Debian package qemu-system-x86) or Firecracker (setting "
+         "microvm.engine; firecracker and jailer of one release, 1.16.1 or a later 1.x) and a guest "
+         "kernel below the data directory (docs/microvm.md). For "
          "tests only, where guests cannot run on the processor: "
          "microvm.allow_emulation, which is slow and no wall against hostile code.";
 }
@@ -142,6 +175,14 @@ Result<std::string> MicrovmRuntime::identity(mv::Engine& engine) const {
          "\n" + kernel.digest + "\n" + kernel.initramfs + "\n";
 }
 
+// Its version, or why it cannot be used, whichever engine is chosen.
+std::string MicrovmRuntime::firecracker_fact() const {
+  const auto version = firecracker_->version();
+  if (!version) return version.error().message;
+  const auto kvm = mv::probe_kvm(storage().make_layout() ? storage().run_directory() : "");
+  return kvm.works ? *version : *version + ", unusable: " + kvm.problem;
+}
+
 // A boot takes seconds when it is emulated, so one that worked is remembered until something of it
 // changes.
 Capability MicrovmRuntime::probe(const Rootfs& probe) {
@@ -150,6 +191,7 @@ Capability MicrovmRuntime::probe(const Rootfs& probe) {
     Capability capability;
     capability.problem = found.error().message;
     capability.remedy = remedy();
+    capability.facts["firecracker"] = firecracker_fact();
     return capability;
   }
   mv::Engine& engine = **found;
@@ -167,6 +209,7 @@ Capability MicrovmRuntime::probe(const Rootfs& probe) {
     if (capability.usable && wanted)
       (void)sys::put_file(path, *wanted + capability.facts["first_answer_ms"], 0600);
   }
+  capability.facts["firecracker"] = firecracker_fact();
   capability.facts["engine"] = engine.name();
   capability.facts["accel"] = mv::accel_name(engine.accel());
   if (const auto kernel = mv::guest_kernel(config().data_dir, config().agent_path))
@@ -328,10 +371,11 @@ Result<void> MicrovmRuntime::check_needs(const std::map<std::string, std::string
 
 // The machine's needs are those of the monitor that runs, which an upgrade may have replaced on disk since.
 Result<SnapshotImage> MicrovmRuntime::snapshot(const Record& record, const std::string& directory, Afterwards afterwards, Deadline deadline) {
-  GB_TRY(auto* engine, this->engine());
+  mv::Engine& engine = engine_of(record);
+  if (!engine.keeps_memory()) return fail(Code::kUnsupported, "machines of " + std::string(engine.name()) + " are not copied");
   SnapshotImage image;
   image.kept = Kept::kMemoryAndFiles;
-  const std::string prefix = std::string(engine->name()) + "_need_";
+  const std::string prefix = std::string(engine.name()) + "_need_";
   for (const auto& [key, value] : record.fields) {
     if (key.starts_with(prefix)) image.needs[key.substr(prefix.size())] = value;
   }
@@ -343,7 +387,7 @@ Result<SnapshotImage> MicrovmRuntime::snapshot(const Record& record, const std::
   GB_TRYV(sys::put_file(directory + "/" + kMachineFile, boost::json::serialize(machine) + "\n", 0600));
   const auto copy_drives = [&] { return sys::copy_sparse(disk_image(record.directory), disk_image(directory)); };
   const auto began = Clock::now();
-  auto written = engine->snapshot(record, {directory, afterwards == Afterwards::kGoesOn, copy_drives}, deadline);
+  auto written = engine.snapshot(record, {directory, afterwards == Afterwards::kGoesOn, copy_drives}, deadline);
   if (!written && !sys::is_alive(process_of(record)))
     return fail(Code::kSandboxEnded, "the sandbox ended while its state was written: " + engine_log(record), {{"reason", "crashed"}});
   if (!written) return fail(std::move(written).error());
@@ -368,7 +412,10 @@ void MicrovmRuntime::disk_usage(const Record& record, Usage* usage) const {
 // The machine ends by itself when its kernel stops: the monitor then exits with 0, and the console
 // says why.
 Death MicrovmRuntime::death(const Record& record) {
-  Death death = LinuxRuntime::death(record);
+  Record seen = record;
+  const auto monitor = engine_of(record).monitor(record);
+  if (monitor && sys::is_present(*monitor) && sys::peek_status(monitor->pid)) remember_process(&seen, *monitor);
+  Death death = LinuxRuntime::death(seen);
   const bool by_itself = death.wait_status && WIFEXITED(*death.wait_status);
   if (!by_itself && death.wait_status) return death;
   if (death.message.find("Out of memory and no killable processes") != std::string::npos ||
@@ -382,14 +429,10 @@ Death MicrovmRuntime::death(const Record& record) {
   return death;
 }
 
-std::string MicrovmRuntime::engine_log(const Record& record) const {
-  const auto engine = this->engine();
-  return engine ? (*engine)->log(record) : "";
-}
+std::string MicrovmRuntime::engine_log(const Record& record) const { return engine_of(record).log(record); }
 
 Result<void> MicrovmRuntime::remove_engine_state(const Record& record) const {
-  const auto engine = this->engine();
-  return engine ? (*engine)->remove_state(record) : Result<void>{};
+  return engine_of(record).remove_state(record);
 }
 
 std::vector<std::string> MicrovmRuntime::sweep_engine_state(

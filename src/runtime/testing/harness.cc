@@ -42,7 +42,8 @@ bool emulation_allowed() {
 
 // What the tier's own probe would say first.
 std::string why_no_microvm() {
-  if (sys::find_program("qemu-system-x86_64").empty()) return "needs qemu-system-x86_64";
+  if (sys::find_program("qemu-system-x86_64").empty() && sys::find_program("firecracker").empty())
+    return "needs qemu-system-x86_64 or firecracker";
   if (!sys::exists(kernels() + "/current")) return "needs a guest kernel (glovebox kernel build) in " + kernels();
   static const auto kvm = microvm::probe_kvm("");
   if (!kvm.works && !emulation_allowed()) return kvm.problem + "; GLOVEBOX_MICROVM_ALLOW_EMULATION=1 tests with an emulated processor";
@@ -58,7 +59,7 @@ std::string make_directory() {
 
 }  // namespace
 
-Host::Host(Tier tier, const std::string& agent_path) {
+Host::Host(Tier tier, const std::string& agent_path, MicrovmConfig::Engine engine) {
   config_.data_dir = make_directory();
   config_.instance = hex(random_bytes(4));
   config_.agent_path = config_.data_dir + "/agent";
@@ -66,6 +67,7 @@ Host::Host(Tier tier, const std::string& agent_path) {
       sys::copy_sparse(agent_path.empty() ? GLOVEBOX_TEST_AGENT : agent_path, config_.agent_path));
   GB_ASSERT(::chmod(config_.agent_path.c_str(), 0755) == 0);
   config_.microvm.allow_emulation = emulation_allowed();
+  config_.microvm.engine = engine;
   if (tier == Tier::kMicrovm) GB_ASSERT(::symlink(kernels().c_str(), (config_.data_dir + "/kernels").c_str()) == 0);
   rootfs_ = make_probe_rootfs(config_).value();
   runtime_ = make(tier, config_);

@@ -14,7 +14,7 @@ namespace glovebox::runtime::testing {
 // everything in it.
 class Host {
  public:
-  explicit Host(Tier tier, const std::string& agent_path = "");
+  explicit Host(Tier tier, const std::string& agent_path = "", MicrovmConfig::Engine engine = MicrovmConfig::Engine::kAuto);
   ~Host();
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
