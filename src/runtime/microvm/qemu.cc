@@ -40,6 +40,7 @@ constexpr const char* kProgram = "/usr/bin/qemu-system-x86_64";
 constexpr const char* kMonitor = "qmp.sock";
 constexpr size_t kShown = 4000;  // of the log
 constexpr auto kMonitorPatience = 10s;
+constexpr int kTapTries = 3000;  // a millisecond apart
 constexpr uint64_t kMegabyte = 1 << 20;
 constexpr const char* kPreload = "/snapshot/preload.so";
 constexpr const char* kPrivateMemory = "qemu_private_memory";  // fields of a record
@@ -205,7 +206,11 @@ Result<UniqueFd> open_tap(const NetworkCard& card) {
     ifreq request{};
     std::strncpy(request.ifr_name, card.tap.c_str(), IFNAMSIZ - 1);
     request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
-    if (::ioctl(tap.get(), TUNSETIFF, &request) < 0) return fail_errno("open tap " + card.tap);
+    // Who made it has closed it; a process that was started meanwhile has it until it runs its program.
+    for (int tries = 0; ::ioctl(tap.get(), TUNSETIFF, &request) < 0; ++tries) {
+      if (errno != EBUSY || tries == kTapTries) return fail_errno("open tap " + card.tap);
+      std::this_thread::sleep_for(1ms);
+    }
     return {};
   }));
   return tap;
