@@ -287,10 +287,11 @@ TEST_F(Relay, OutlivesTheDaemon) {
   const UniqueFd to(::open((fds + "0").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
   ASSERT_TRUE(from && to);
   EXPECT_EQ(take(from.get(), 9), "meanwhile");
+  char left[65536];  // what the first one had written before it was killed
+  while (is_ready(guest.get(), POLLIN, 300ms) && ::read(guest.get(), left, sizeof left) > 0) {
+  }
   give(to.get(), "!");
-  std::string rest;
-  while (!rest.ends_with('!') && is_ready(guest.get(), POLLIN)) rest += take(guest.get(), 1);
-  EXPECT_TRUE(rest.ends_with('!'));
+  EXPECT_EQ(take(guest.get(), 1), "!");
 }
 
 TEST_F(Relay, EndsWithTheMonitorAndPassesItsLastWords) {
