@@ -20,7 +20,7 @@ import pytest
 
 import host
 from client import eventually, needs_true_memory, scaled
-from daemon import find_program, share_templates
+from daemon import find_program, share_kernel, share_templates
 from terminal import Terminal
 
 MIB = 1 << 20
@@ -685,6 +685,9 @@ def test_doctor_tells_what_works(cli, runtimes):
 
 
 def test_doctor_without_a_daemon_finds_the_same(lonely, runtimes):
+    share_kernel(pathlib.Path(lonely.env["GLOVEBOX_DATA_DIR"]))
+    if runtimes["microvm"].get("facts", {}).get("accel") == "emulated":
+        lonely.env["GLOVEBOX_MICROVM_ALLOW_EMULATION"] = "1"
     found = lonely.json("doctor")
     usable = {r["runtime"] for r in found["runtimes"] if r["usable"]}
     assert usable == {name for name, r in runtimes.items() if r["usable"]}

@@ -25,6 +25,7 @@ constexpr uint32_t kEvents = IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM |
 constexpr size_t kMaxDirectories = 8192;  // of one request
 constexpr size_t kReadBytes = 64 * 1024;
 constexpr size_t kBatchBytes = 32 * 1024;
+constexpr int kSecondHalfMs = 10;  // of a rename: it is in the queue, or about to be
 
 tl::unexpected<Error> cancelled() {
   return fail(Code::kCancelled, "the daemon gave the watch up");
@@ -160,6 +161,8 @@ Result<void> Watch::wait() {
 }
 
 Result<void> Watch::read_events() {
+  std::vector<uint32_t> earlier;
+  for (const auto& [cookie, path] : moved_) earlier.push_back(cookie);
   alignas(inotify_event) char buffer[kReadBytes];
   const ssize_t n = ::read(inotify_.get(), buffer, sizeof buffer);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return {};
@@ -169,7 +172,39 @@ Result<void> Watch::read_events() {
     at += sizeof event + event.len;
     GB_TRYV(take(event));
   }
+  forget_moved(earlier);
+  pollfd more{inotify_.get(), POLLIN, 0};
+  if (!moved_.empty() && ::poll(&more, 1, kSecondHalfMs) == 0) {
+    earlier.clear();
+    for (const auto& [cookie, path] : moved_) earlier.push_back(cookie);
+    forget_moved(earlier);
+  }
   return {};
+}
+
+// What has not come to another place of the tree has left it.
+void Watch::forget_moved(const std::vector<uint32_t>& cookies) {
+  for (const uint32_t cookie : cookies) {
+    const auto found = moved_.find(cookie);
+    if (found == moved_.end()) continue;
+    forget(found->second);
+    moved_.erase(found);
+  }
+}
+
+// True when all that is watched in the directory is known by its new path now.
+bool Watch::is_moved_here(const inotify_event& event, const std::string& path) {
+  const auto found = moved_.find(event.cookie);
+  if ((event.mask & IN_MOVED_TO) == 0 || found == moved_.end()) return false;
+  const std::string from = found->second;
+  moved_.erase(found);
+  bool is_known = false;
+  for (auto& [watch, directory] : directories_) {
+    if (directory != from && !directory.starts_with(from + "/")) continue;
+    is_known |= directory == from;
+    directory.replace(0, from.size(), path);
+  }
+  return is_known;
 }
 
 Result<void> Watch::take(const inotify_event& event) {
@@ -209,7 +244,12 @@ Result<void> Watch::take_own(const inotify_event& event, std::string_view name) 
 }
 
 Result<void> Watch::on_directory(const inotify_event& event, const std::string& path) {
-  if ((event.mask & IN_MOVED_FROM) != 0) forget(path);
+  if ((event.mask & IN_MOVED_FROM) != 0 && event.cookie != 0) {
+    moved_[event.cookie] = path;
+  } else if ((event.mask & IN_MOVED_FROM) != 0) {
+    forget(path);
+  }
+  if (is_moved_here(event, path)) return {};
   if ((event.mask & (IN_CREATE | IN_MOVED_TO)) == 0) return {};
   auto added = add_tree(path, (event.mask & IN_CREATE) != 0);
   if (added || added.error().code != Code::kCapacity) return added;

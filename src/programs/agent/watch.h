@@ -38,6 +38,8 @@ class Watch {
   Result<void> take_self(const inotify_event& event, int watch);
   Result<void> take_own(const inotify_event& event, std::string_view name);
   Result<void> on_directory(const inotify_event& event, const std::string& path);
+  bool is_moved_here(const inotify_event& event, const std::string& path);
+  void forget_moved(const std::vector<uint32_t>& cookies);
   Result<void> on_overflow();
   Result<void> tell(std::string_view type, const std::string& path);
   Result<void> flush();
@@ -47,6 +49,9 @@ class Watch {
   const bool recursive_;
   UniqueFd inotify_, cancelled_;
   std::unordered_map<int, std::string> directories_;  // watch → path below the root; empty: itself
+  // By the cookie of their rename: directories that have left their place, and may be told of at another one. Their watches go on,
+  // so that nothing in them is missed meanwhile.
+  std::unordered_map<uint32_t, std::string> moved_;
   int root_watch_ = -1;
   bool is_over_ = false;
   // A file that this agent writes appears by a rename from a temporary name, which is told as what

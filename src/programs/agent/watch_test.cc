@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "base/text.h"
 #include "programs/agent/test_agent.h"
@@ -74,6 +76,27 @@ TEST_P(WatchTest, AWrittenFileIsNeverSeenUnderItsTemporaryName) {
   EXPECT_EQ(join(events(channel), ","), "write new");
 }
 
+TEST_P(WatchTest, NothingInAMovedDirectoryIsMissed) {
+  agent().sh("mkdir -p /tmp/w/a/b");
+  const uint32_t channel = open({{"path", "/tmp/w"}, {"recursive", true}});
+  agent().sh("cd /tmp/w; for i in 1 2 3 4 5 6 7 8; do mv a z; : >z/b/to$i; mv z a; : >a/b/back$i; done; : >last");
+  const auto all = events(channel, "create last");
+  for (int i = 1; i <= 8; ++i) {
+    for (const std::string event : {"create z/b/to", "create a/b/back"}) {
+      EXPECT_TRUE(has(all, event + std::to_string(i))) << event << i << "\n" << join(all, "\n");
+    }
+  }
+}
+
+TEST_P(WatchTest, ADirectoryThatHasLeftIsNotWatched) {
+  agent().sh("mkdir -p /tmp/w/a/b");
+  const uint32_t channel = open({{"path", "/tmp/w"}, {"recursive", true}});
+  agent().sh("mv /tmp/w/a /tmp/gone; sleep 0.1; : >/tmp/gone/b/secret; : >/tmp/w/last");
+  const auto all = events(channel, "create last");
+  EXPECT_TRUE(has(all, "rename a"));
+  EXPECT_EQ(join(all, ",").find("secret"), std::string::npos) << join(all, "\n");
+}
+
 TEST_P(WatchTest, FollowsDirectoriesThatAreMadeAndMoved) {
   const uint32_t channel = open({{"path", "/tmp/w"}, {"recursive", true}});
   agent().sh("cd /tmp/w; mkdir -p a/b/c; echo x >a/b/c/f; echo x >sub/f");
@@ -115,6 +138,7 @@ TEST_P(WatchTest, SixtyFourAtATimeAndTheirPlacesComeBack) {
   for (int tries = 0; tries < 100; ++tries) {
     open({{"path", "/tmp/w"}});
     if (answer_.at("ok").as_bool()) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   FAIL() << to_text(answer_);
 }
