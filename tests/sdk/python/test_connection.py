@@ -148,8 +148,8 @@ def test_a_silent_server_is_given_up(scripted):
 def test_a_server_that_speaks_is_waited_for(scripted):
     """As it does while a command runs: white space before the JSON, more often than the client's limit for silence."""
     body = b'{"version": "1"}'
-    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (len(body) + 12)
-    _, client = scripted([head, *[b" "] * 12, body], idle_timeout_ms=300, retries=0)
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (len(body) + 20)
+    _, client = scripted([head, *[b" "] * 20, body], idle_timeout_ms=1000, retries=0)
     assert client.version() == "1"
 
 
