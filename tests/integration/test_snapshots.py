@@ -516,6 +516,7 @@ def used(path):
 def test_many_rounds_leave_nothing(create, api, daemon, tier):  # done-when 5
     source = create()
     source.put("/tmp/f", os.urandom(2_000_000))
+    source.ok("sync")
 
     def round_():
         made = snapshot(source)

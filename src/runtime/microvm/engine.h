@@ -107,6 +107,12 @@ class Engine {
     return fail(Code::kUnsupported, std::string(name()) + " machines keep files only");
   }
 
+  // A daemon that died while it took a snapshot has left the machine stopped. Not while its cgroup is frozen.
+  virtual Result<void> go_on(const Record& record, Deadline deadline) {
+    (void)record, (void)deadline;
+    return {};
+  }
+
   // The process whose wait status tells how the machine ended, where it is not Machine::process.
   virtual std::optional<sys::ProcessId> monitor(const Record& record) const {
     (void)record;

@@ -8,6 +8,7 @@
 #include <boost/json/serialize.hpp>
 #include <cmath>
 #include <mutex>
+#include <set>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -30,6 +31,7 @@ namespace {
 using namespace std::chrono_literals;
 namespace mv = microvm;
 
+constexpr std::chrono::seconds kGoOnPatience{5};
 constexpr uint32_t kFirstId =
     0x10000000;  // as the container tier's: one range of user ids for each sandbox
 constexpr uint32_t kIdsPerSandbox = 65536;
@@ -71,6 +73,7 @@ class MicrovmRuntime final : public LinuxRuntime {
   Tier tier() const override { return Tier::kMicrovm; }
   Capability probe(const Rootfs& probe) override;
   Record plan(const StartSpec& spec) override;
+  Result<void> thaw(const Record& record) override;
   Death death(const Record& record) override;
   Kept keeps() const override;
   Result<SnapshotImage> snapshot(const Record& record, const std::string& directory, Afterwards afterwards, Deadline deadline) override;
@@ -99,6 +102,7 @@ class MicrovmRuntime final : public LinuxRuntime {
   Result<UniqueFd> add_network(Launch& launch, mv::MachineSpec* machine) const;
 
   mutable std::mutex mutex_;
+  mutable std::set<std::string> going_;  // machines that this daemon has started or seen to; an earlier one may have left others stopped
   mutable mv::Engine* engine_ = nullptr;
   std::unique_ptr<mv::Engine> qemu_, emulator_, firecracker_;  // never null
 };
@@ -353,6 +357,8 @@ Result<void> MicrovmRuntime::launch(Launch& launch) {
   launch.timer.done("monitor");
   remember_process(&launch.record, started.process);
   for (auto& [key, value] : started.fields) launch.record.fields[key] = std::move(value);
+  const std::lock_guard lock(mutex_);
+  going_.insert(spec.id);
   return {};
 }
 
@@ -431,7 +437,23 @@ Death MicrovmRuntime::death(const Record& record) {
 
 std::string MicrovmRuntime::engine_log(const Record& record) const { return engine_of(record).log(record); }
 
+Result<void> MicrovmRuntime::thaw(const Record& record) {
+  GB_TRYV(LinuxRuntime::thaw(record));
+  {
+    const std::lock_guard lock(mutex_);
+    if (going_.contains(record.id)) return {};
+  }
+  GB_TRYV(engine_of(record).go_on(record, after(kGoOnPatience)));
+  const std::lock_guard lock(mutex_);
+  going_.insert(record.id);
+  return {};
+}
+
 Result<void> MicrovmRuntime::remove_engine_state(const Record& record) const {
+  {
+    const std::lock_guard lock(mutex_);
+    going_.erase(record.id);
+  }
   return engine_of(record).remove_state(record);
 }
 

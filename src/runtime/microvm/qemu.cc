@@ -83,6 +83,7 @@ class Qemu final : public Engine {
   Result<std::map<std::string, std::string>> needs() const override;
   Result<void> snapshot(const Record& record, const SnapshotJob& job, Deadline deadline) override;
   Result<void> ping(const Record& record, Deadline deadline) override;
+  Result<void> go_on(const Record& record, Deadline deadline) override;
   std::string log(const Record& record) const override;
   Result<void> remove_state(const Record& record) override;
 
@@ -365,6 +366,18 @@ Result<void> Qemu::remove_state(const Record& record) {
 Result<void> Qemu::ping(const Record& record, Deadline deadline) {
   GB_TRY(auto qmp, Qmp::connect(record.directory, kMonitor, deadline));
   return qmp.execute("query-status", {}, deadline).transform([](const auto&) {});
+}
+
+// A stream that nobody reads any more is given up first; until it is, the machine cannot go on.
+Result<void> Qemu::go_on(const Record& record, Deadline deadline) {
+  GB_TRY(auto qmp, Qmp::connect(record.directory, kMonitor, deadline));
+  (void)qmp.execute("migrate_cancel", {}, deadline);
+  while (true) {
+    auto goes_on = qmp.execute("cont", {}, deadline);
+    if (goes_on) return {};
+    if (Clock::now() >= deadline) return fail(std::move(goes_on).error());
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
 }
 
 Result<Qemu::Program> Qemu::program_facts(bool with_sum) const {
