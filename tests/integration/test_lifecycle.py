@@ -319,7 +319,7 @@ def test_a_crowd_at_the_limit_leaves_nothing_that_no_client_knows(make_daemon, t
     crowd, places, leavers = (100, 60, 30) if tier == "container" or LONG else (30, 18, 9) if patience.factor == 1 else (10, 6, 3)
     daemon = make_daemon(config=f"max_sandboxes = {places}\n")
     api = daemon.admin
-    body = json.dumps({"runtime": tier, "limits": {"memory_mb": 64, "disk_mb": 64}, "lifetime_ms": 600_000}).encode()
+    body = json.dumps({"runtime": tier, "limits": {"memory_mb": 96, "disk_mb": 64}, "lifetime_ms": 600_000}).encode()
 
     def leave():
         with raw_connection(api) as connection:
