@@ -47,6 +47,12 @@ std::string_view type_of(uint32_t mask) {
   return (mask & IN_ATTRIB) != 0 ? "chmod" : std::string_view();
 }
 
+std::vector<uint32_t> cookies(const std::unordered_map<uint32_t, std::string>& moved) {
+  std::vector<uint32_t> out;
+  for (const auto& [cookie, path] : moved) out.push_back(cookie);
+  return out;
+}
+
 // The kernel asks for this itself; gVisor (20240729) does not.
 Result<void> check_readable(const std::string& directory) {
   const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC));
@@ -161,8 +167,7 @@ Result<void> Watch::wait() {
 }
 
 Result<void> Watch::read_events() {
-  std::vector<uint32_t> earlier;
-  for (const auto& [cookie, path] : moved_) earlier.push_back(cookie);
+  const auto earlier = cookies(moved_);
   alignas(inotify_event) char buffer[kReadBytes];
   const ssize_t n = ::read(inotify_.get(), buffer, sizeof buffer);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return {};
@@ -174,11 +179,7 @@ Result<void> Watch::read_events() {
   }
   forget_moved(earlier);
   pollfd more{inotify_.get(), POLLIN, 0};
-  if (!moved_.empty() && ::poll(&more, 1, kSecondHalfMs) == 0) {
-    earlier.clear();
-    for (const auto& [cookie, path] : moved_) earlier.push_back(cookie);
-    forget_moved(earlier);
-  }
+  if (!moved_.empty() && ::poll(&more, 1, kSecondHalfMs) == 0) forget_moved(cookies(moved_));
   return {};
 }
 

@@ -63,12 +63,10 @@ class Firecracker final : public Engine {
   Result<Programs> programs() const;
   Result<sys::ProcessId> start_relay(const MachineSpec& spec, const Jailed& jailed,
                                      int console_fd) const;
-  void keep_log(const std::string& id, UniqueFd fd) const;
 
   FirecrackerConfig config_;
   mutable std::mutex mutex_;
-  mutable std::map<std::string, std::shared_ptr<UniqueFd>>
-      logs_;  // by sandbox: the file outlives its jail only through us
+  KeptLogs logs_;
   mutable std::pair<std::string, std::string> version_;  // of the programs with this identity
 };
 
@@ -248,7 +246,7 @@ Result<Machine> Firecracker::start(const MachineSpec& spec, Deadline deadline) {
     end_process(*relay);
     return fail(std::move(error));
   }
-  if (log) keep_log(spec.id, std::move(*log));
+  if (log) logs_.keep(spec.id, std::move(*log));
   return Machine{*relay,
                  {{kPid, std::to_string(jailed.process.pid)},
                   {kPidStart, std::to_string(jailed.process.start_time)},
@@ -275,25 +273,14 @@ Result<void> Firecracker::ping(const Record& record, Deadline deadline) {
   return api.state(deadline).transform([](const auto&) {});
 }
 
-void Firecracker::keep_log(const std::string& id, UniqueFd fd) const {
-  const std::lock_guard lock(mutex_);
-  logs_[id] = std::make_shared<UniqueFd>(std::move(fd));
-}
-
 std::string Firecracker::log(const Record& record) const {
-  std::shared_ptr<UniqueFd> fd;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto it = logs_.find(record.id); it != logs_.end()) fd = it->second;
-  }
-  return fd ? read_log(fd->get(), kShown) : "";
+  return logs_.read(record.id, kShown);
 }
 
 // The monitor is an orphan, which waits for us when it ended before destroy() looked for processes.
 Result<void> Firecracker::remove_state(const Record& record) {
   if (const auto process = monitor(record)) end_process(*process);
-  const std::lock_guard lock(mutex_);
-  logs_.erase(record.id);
+  logs_.drop(record.id);
   return {};
 }
 

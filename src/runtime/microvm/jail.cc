@@ -284,4 +284,20 @@ std::string read_log(int fd, size_t max_bytes) {
   return utf8_lossy(text);
 }
 
+void KeptLogs::keep(const std::string& id, UniqueFd fd) {
+  const std::lock_guard lock(mutex_);
+  logs_[id] = std::move(fd);
+}
+
+std::string KeptLogs::read(const std::string& id, size_t max_bytes) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = logs_.find(id);
+  return found == logs_.end() ? "" : read_log(found->second.get(), max_bytes);
+}
+
+void KeptLogs::drop(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  logs_.erase(id);
+}
+
 }  // namespace glovebox::runtime::microvm

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +49,18 @@ Result<sys::ProcessId> start_jailed(const JailSpec& spec);
 // read_log().
 Result<UniqueFd> open_log(const sys::ProcessId& process);
 std::string read_log(int fd, size_t max_bytes);
+
+// The logs of an engine's machines, by sandbox: a log outlives its jail only through its descriptor.
+class KeptLogs {
+ public:
+  void keep(const std::string& id, UniqueFd fd);
+  std::string read(const std::string& id, size_t max_bytes) const;  // empty when none is kept
+  void drop(const std::string& id);
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, UniqueFd> logs_;
+};
 
 // Programs with shared libraries need these.
 std::vector<std::string> library_paths();

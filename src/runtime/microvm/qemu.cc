@@ -95,12 +95,10 @@ class Qemu final : public Engine {
   std::vector<std::string> arguments(const MachineSpec& spec) const;
   std::string command_line(const MachineSpec& spec) const;
   Result<void> show_snapshot(const MachineSpec& spec, JailSpec* jail) const;
-  void keep_log(const std::string& id, UniqueFd fd) const;
 
   QemuConfig config_;
   mutable std::mutex mutex_;
-  mutable std::map<std::string, std::shared_ptr<UniqueFd>>
-      logs_;  // by sandbox: the file outlives its jail only through us
+  KeptLogs logs_;
   struct Program {
     std::string identity, version, sum;  // the last one when it was needed
   };
@@ -304,7 +302,7 @@ Result<Machine> Qemu::start(const MachineSpec& spec, Deadline deadline) {
     (void)::waitpid(process.pid, nullptr, 0);
     return fail(std::move(error));
   }
-  if (log) keep_log(spec.id, std::move(*log));
+  if (log) logs_.keep(spec.id, std::move(*log));
   return machine;
 }
 
@@ -343,23 +341,12 @@ Result<void> Qemu::snapshot(const Record& record, const SnapshotJob& job, Deadli
 
 // ---- What it says ----
 
-void Qemu::keep_log(const std::string& id, UniqueFd fd) const {
-  const std::lock_guard lock(mutex_);
-  logs_[id] = std::make_shared<UniqueFd>(std::move(fd));
-}
-
 std::string Qemu::log(const Record& record) const {
-  std::shared_ptr<UniqueFd> fd;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto it = logs_.find(record.id); it != logs_.end()) fd = it->second;
-  }
-  return fd ? read_log(fd->get(), kShown) : "";
+  return logs_.read(record.id, kShown);
 }
 
 Result<void> Qemu::remove_state(const Record& record) {
-  const std::lock_guard lock(mutex_);
-  logs_.erase(record.id);
+  logs_.drop(record.id);
   return {};
 }
 
