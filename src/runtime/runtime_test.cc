@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -400,6 +401,41 @@ TEST_P(RuntimeTest, DestroysHalfMadeSandboxesFromThePlan) {
   }
   EXPECT_EQ(count_objects(host_->config()), before);
   EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/run/slots").empty());
+}
+
+// As the child of a start does whose daemon was killed just after its birth: it enters one hierarchy
+// after the other, and by chance after everything in there was killed.
+TEST_P(RuntimeTest, WhatEntersTheCgroupLateIsKilledToo) {
+  warm_up();
+  auto before = count_objects(host_->config());
+  auto tree =
+      sys::CgroupTree::detect(host_->config().cgroup_parent + "/" + host_->config().instance);
+  ASSERT_TRUE(tree.has_value());
+  for (int round = 0; round < 10; ++round) {
+    auto box = start();
+    auto entries = tree->entries(box.record.id).value();
+    const pid_t source = ::fork();
+    if (source == 0) {
+      ::signal(SIGCHLD, SIG_IGN);
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      for (int i = 0; i < 200 && tree->exists(box.record.id); ++i) {
+        if (::fork() == 0) {
+          ::alarm(10);
+          for (const auto& entry : entries)
+            if (::write(entry.get(), "0", 1) != 1) ::_exit(0);
+          for (;;) ::pause();
+        }
+        ::usleep(2000);
+      }
+      ::_exit(0);
+    }
+    auto destroyed = runtime().destroy(box.record);
+    EXPECT_TRUE(destroyed.has_value()) << round << ": " << destroyed.error().message;
+    int status = -1;
+    EXPECT_EQ(::waitpid(source, &status, 0), source);
+    EXPECT_EQ(status, 0) << round;
+  }
+  EXPECT_EQ(count_objects(host_->config()), before);
 }
 
 TEST_P(RuntimeTest, SweepRemovesStrangersAndSparesTheKnown) {

@@ -22,7 +22,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kPipeBytes = 1 << 20;
-constexpr auto kKillPatience = 10s;
+constexpr auto kKillPatience = 10s, kRemovePatience = 2s;
 
 bool is_known(const std::vector<std::string>& known, const std::string& id) {
   return std::find(known.begin(), known.end(), id) != known.end();
@@ -298,6 +298,16 @@ Result<void> LinuxRuntime::kill_all(const Record& record, const sys::CgroupTree&
   }
 }
 
+// A child whose daemon was killed between its birth and its entering the cgroup may enter it, in one
+// version 1 hierarchy after the other, after everything in there was killed: then once more.
+Result<void> LinuxRuntime::remove_cgroup(const Record& record, const sys::CgroupTree& tree) const {
+  for (auto end = Clock::now() + kRemovePatience;;) {
+    GB_TRYV(kill_all(record, tree));
+    auto removed = tree.remove(record.id, 20ms);
+    if (removed || Clock::now() > end) return removed;
+  }
+}
+
 // The last process's mounts go a moment after it, in the kernel's background, and the loop device
 // with them.
 Result<void> LinuxRuntime::wait_for_loop(const Record& record) const {
@@ -316,8 +326,7 @@ Result<void> LinuxRuntime::wait_for_loop(const Record& record) const {
 
 Result<void> LinuxRuntime::destroy(const Record& record) {
   GB_TRY(const auto* tree, cgroups());
-  GB_TRYV(kill_all(record, *tree));
-  GB_TRYV(tree->remove(record.id, 2000ms));
+  GB_TRYV(remove_cgroup(record, *tree));
   GB_TRYV(remove_engine_state(record));
   GB_TRYV(wait_for_loop(record));
   if (!record.directory.empty()) GB_TRYV(sys::remove_tree(record.directory, true));
@@ -334,9 +343,7 @@ std::vector<std::string> LinuxRuntime::sweep_cgroups(const std::vector<std::stri
     if (is_known(known, name)) continue;
     size_t processes = cgroups_->processes(name).size();
     Record stray{name, tier(), "", {}};
-    auto killed = kill_all(stray, *cgroups_);
-    auto removed = killed ? cgroups_->remove(name, 2000ms) : killed;
-    if (!removed)
+    if (auto removed = remove_cgroup(stray, *cgroups_); !removed)
       log::error("runtime.sweep_failed", {{"cgroup", name}, {"error", removed.error().message}});
     swept.push_back("cgroup " + name + " with " + std::to_string(processes) + " processes");
   }

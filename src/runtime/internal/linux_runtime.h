@@ -101,6 +101,7 @@ class LinuxRuntime : public Runtime {
   Result<Started> try_start(Launch& launch);
   Result<void> make_cgroup(Launch& launch, std::vector<UniqueFd>* entries);
   Result<void> kill_all(const Record& record, const sys::CgroupTree& tree) const;
+  Result<void> remove_cgroup(const Record& record, const sys::CgroupTree& tree) const;
   Result<void> wait_for_loop(const Record& record) const;
   std::vector<std::string> sweep_cgroups(const std::vector<std::string>& known);
   std::vector<std::string> sweep_loops(const std::vector<std::string>& known) const;
