@@ -58,6 +58,7 @@ void ControlRoutes::add_unsupported(std::string_view method, std::string_view pa
 
 Dialect::Dialect(Parts parts) : parts_(std::move(parts)), builds_(std::make_unique<TemplateBuilds>(parts_)) {}
 Dialect::~Dialect() = default;
+Awaitable<void> Dialect::start() { return builds_->clean_up(); }
 Awaitable<void> Dialect::stop() { return builds_->stop(); }
 
 void Dialect::add_control_routes(http::Router& router) {

@@ -49,6 +49,8 @@ class Dialect {
   bool claims_name(const http::Request& request) const;
   Awaitable<void> serve(http::Exchange& exchange);
 
+  // When the sandboxes of an earlier daemon are known: ends those that its builds of templates have left.
+  Awaitable<void> start();
   // Ends the builds of templates.
   Awaitable<void> stop();
 

@@ -2,6 +2,7 @@
 #include "api/e2b/template_builds.h"
 
 #include <algorithm>
+#include <set>
 
 #include "api/e2b/template_run.h"
 #include "base/log.h"
@@ -89,6 +90,23 @@ Awaitable<void> TemplateBuilds::run(BuildPtr build, BuildPlan plan) {
     build->state = Build::State::kError;
   }
   log::info("template.build_ended", {{"tenant", build->caller.tenant}, {"name", build->name.name}, {"problem", build->problem}});
+}
+
+Awaitable<void> TemplateBuilds::clean_up() {
+  std::set<std::string> tenants;
+  for (const auto& key : parts_.keys.list()) tenants.insert(key.tenant);
+  std::vector<std::pair<sandbox::Caller, std::string>> left;  // all looked up before the first wait, so none of a new build is among them
+  for (const std::string& tenant : tenants) {
+    const sandbox::Caller caller{tenant, "e2b", sandbox::Role::kUser, {}, http::new_request_id()};
+    const auto found = parts_.service.list(caller, {.attributes = {{kBuildAttribute, "on"}}, .limit = 1000});
+    if (!found) continue;
+    for (const auto& info : found->items)
+      if (info.started_from != "fork") left.emplace_back(caller, info.id);  // a fork is somebody's own, made of one
+  }
+  for (const auto& [caller, id] : left) {
+    log::info("template.build_cleaned_up", {{"sandbox", id}, {"tenant", caller.tenant}});
+    (void)co_await parts_.service.kill(caller, id);
+  }
 }
 
 Awaitable<void> TemplateBuilds::stop() {

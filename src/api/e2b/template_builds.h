@@ -19,6 +19,8 @@ namespace glovebox::api::e2b {
 inline constexpr const char* kTemplateLabel = "e2b.template";  // its id
 inline constexpr const char* kBuildLabel = "e2b.build";
 inline constexpr const char* kTagLabel = "e2b.tag.";
+// Attribute of the sandbox that a build runs in.
+inline constexpr const char* kBuildAttribute = "e2b.build";
 
 struct BuildLogEntry {
   WallTime at;
@@ -61,6 +63,8 @@ class TemplateBuilds {
   Result<void> start(const BuildPtr& build, BuildPlan plan, const Executor& executor);
   TemplateFiles& files() { return files_; }
 
+  // Ends the sandboxes of builds that died with an earlier daemon.
+  Awaitable<void> clean_up();
   // Ends all; returns when they have ended.
   Awaitable<void> stop();
 

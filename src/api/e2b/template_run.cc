@@ -118,6 +118,7 @@ sandbox::CreateSpec TemplateRun::create_spec() const {
   spec.memory_bytes = build_.memory_bytes;
   spec.lifetime = kPatience + std::chrono::minutes(10);  // when nobody is left to end it
   spec.metadata = {{"template-build", build_.name.name}};
+  spec.attributes = {{kBuildAttribute, "on"}};
   return spec;
 }
 

@@ -275,6 +275,7 @@ Awaitable<void> Daemon::serve() {
   log::info("daemon.ready", {{"listen", server_->address()}, {"version", GLOVEBOX_VERSION}, {"data_dir", config_.data_dir}});
   if (options_.on_ready) options_.on_ready(server_->port());
   spawn(loop_.get_executor(), "daemon.probe", probe_again());
+  spawn(loop_.get_executor(), "daemon.e2b", e2b_->start());
   co_await wait_readable(signals_.get());
   co_await stop();
 }
