@@ -143,6 +143,14 @@ def test_run_passes_limits_environment_user_and_directory_on(cli):
     assert (a, b, user, directory) == ("a=b", "from outside", "root", "/tmp")
 
 
+def test_secrets_are_passed_on_and_not_shown(cli):
+    own = Cli(cli.env["GLOVEBOX_DATA_DIR"], TOKEN="from outside")
+    done = own.run("run", "--secret", "TOKEN", "--secret", "OTHER=o=p", "--", "sh", "-c", 'echo "$TOKEN|$OTHER"')
+    assert (done.returncode, done.stdout) == (0, b"from outside|o=p\n"), done.stderr
+    done = own.run("run", "--secret", "NOT_SET_ANYWHERE", "--", "true")
+    assert done.returncode == 120 and b"NOT_SET_ANYWHERE" in done.stderr
+
+
 @pytest.mark.parametrize("command, status", [
     (["nosuch-command"], 127),
     (["/etc/passwd"], 126),

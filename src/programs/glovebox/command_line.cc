@@ -35,6 +35,13 @@ const CLI::Validator kDenied = checked(deny_rules, "DESTINATION[:PORTS]");
 const CLI::Validator kPolicy = checked(read_policy, "FILE");
 const CLI::Validator kEnv =
     checked([](const std::string& text) { return parse_pairs({text}, true); }, "NAME[=VALUE]");
+const CLI::Validator kSecret = checked(
+    [](const std::string& text) -> Result<StringMap> {
+      GB_TRY(auto pair, parse_pairs({text}, true));
+      if (pair.empty()) return fail(Code::kInvalidArgument, "'" + text + "' is not set in this program's environment");
+      return pair;
+    },
+    "NAME[=VALUE]");
 
 // All that a parse fills in. One object, so that the callbacks below can point into it.
 struct Parsed {
@@ -72,6 +79,7 @@ class CommandLine {
   void on_run(CLI::App* command, std::function<int(const Settings&)> action);
   void add_global_options(CLI::App& app);
   void add_create_options(CLI::App& app);
+  static void add_environment_options(CLI::App& app, std::vector<std::string>& env, std::vector<std::string>& secrets);
   void add_network_options(CLI::App& app, NetworkOptions& o);
   void add_exec_options(CLI::App& app);
   void add_sandbox_commands();
@@ -149,6 +157,13 @@ void CommandLine::add_create_options(CLI::App& app) {
   add_network_options(app, o.network);
 }
 
+void CommandLine::add_environment_options(CLI::App& app, std::vector<std::string>& env, std::vector<std::string>& secrets) {
+  app.add_option("-e,--env", env, "NAME=VALUE, or NAME to pass this value on; repeatable")->check(kEnv)->allow_extra_args(false);
+  app.add_option("--secret", secrets, "The same for what no answer and no log shows and copies begin without; NAME keeps it out of the list of processes, too")
+      ->check(kSecret)
+      ->allow_extra_args(false);
+}
+
 void CommandLine::add_network_options(CLI::App& app, NetworkOptions& o) {
   const std::vector<CLI::Option*> parts = {
       app.add_option("--egress", o.egress,
@@ -196,9 +211,7 @@ void CommandLine::add_run_commands() {
   CLI::App* run = command(app_, "run", "Run a command in a new sandbox and remove it afterwards");
   add_create_options(*run);
   add_exec_options(*run);
-  run->add_option("-e,--env", o.create.env, "NAME=VALUE, or NAME to pass this value on; repeatable")
-      ->check(kEnv)
-      ->allow_extra_args(false);
+  add_environment_options(*run, o.create.env, o.create.secrets);
   run->add_option("--user", o.create.user, "User in the sandbox");
   run->add_option("--workdir", o.create.workdir, "Directory to run in");
   run->add_flag("-i,--interactive", o.exec.interactive,
@@ -213,9 +226,7 @@ void CommandLine::add_run_commands() {
   CLI::App* exec = command(app_, "exec", "Run a command in a sandbox");
   add_exec_options(*exec);
   exec->add_option("ID", o.exec.sandbox, "The sandbox")->required();
-  exec->add_option("-e,--env", o.exec.env, "NAME=VALUE, or NAME to pass this value on; repeatable")
-      ->check(kEnv)
-      ->allow_extra_args(false);
+  add_environment_options(*exec, o.exec.env, o.exec.secrets);
   exec->add_option("--user", o.exec.user, "User in the sandbox");
   exec->add_option("--workdir", o.exec.workdir, "Directory to run in");
   exec->add_option("--name", o.exec.name, "A label for the execution");
@@ -232,9 +243,7 @@ void CommandLine::add_run_commands() {
   CLI::App* shell = command(app_, "shell", "A terminal in a sandbox; without ID in a new one");
   add_create_options(*shell);
   shell->add_option("ID", o.exec.sandbox, "The sandbox");
-  shell->add_option("-e,--env", o.exec.env, "NAME=VALUE, or NAME to pass this value on; repeatable")
-      ->check(kEnv)
-      ->allow_extra_args(false);
+  add_environment_options(*shell, o.exec.env, o.exec.secrets);
   shell->add_option("--user", o.exec.user, "User in the sandbox");
   shell->add_option("--workdir", o.exec.workdir, "Directory to start in");
   shell->prefix_command()->footer("Usage: glovebox shell [OPTIONS] [ID] [-- COMMAND [ARGUMENT…]]");
@@ -264,9 +273,7 @@ void CommandLine::add_sandbox_commands() {
   CLI::App* create = command(app_, "create", "Create a sandbox and print its id");
   add_create_options(*create);
   auto& o = parsed_.run.create;
-  create->add_option("-e,--env", o.env, "NAME=VALUE, or NAME to pass this value on; repeatable")
-      ->check(kEnv)
-      ->allow_extra_args(false);
+  add_environment_options(*create, o.env, o.secrets);
   create->add_option("--user", o.user, "Default user");
   create->add_option("--workdir", o.workdir, "Default directory");
   on_run(create, [this](const Settings& s) { return actions_.create(s, parsed_.run.create); });
@@ -347,7 +354,8 @@ void CommandLine::add_copy_commands() {
   fork->add_option("-n,--count", o.count, "How many [1]")->check(CLI::Range(1, 100));
   fork->add_option("--lifetime", o.create.lifetime, "End them after this time; 0: never")->check(kDuration);
   fork->add_option("--require", o.require, "Fail unless this is kept: memory+files or files")->check(kept);
-  fork->add_option("-e,--env", o.create.env, "NAME=VALUE, or NAME to pass this value on; repeatable")->check(kEnv)->allow_extra_args(false);
+  add_environment_options(*fork, o.create.env, o.create.secrets);
+  fork->add_flag("--inherit-secrets", o.inherit_secrets, "Give them the sandbox's secrets as well");
   fork->add_option("--metadata", o.create.metadata, "A label, NAME=VALUE; repeatable")->check(kPair)->allow_extra_args(false);
   add_network_options(*fork, o.create.network);
   on_run(fork, [this](const Settings& s) { return actions_.fork(s, parsed_.fork); });

@@ -126,6 +126,15 @@ TEST(CommandLine, RepeatedOptionsTakeOneValueEach) {
   EXPECT_THAT(c.run.exec.argv, ElementsAre("env"));
 }
 
+TEST(CommandLine, ReadsSecrets) {
+  ::setenv("GLOVEBOX_TEST_TOKEN", "t", 1);
+  EXPECT_THAT(call({"run", "--secret", "GLOVEBOX_TEST_TOKEN", "--secret", "A=1", "true"}).run.create.secrets, ElementsAre("GLOVEBOX_TEST_TOKEN", "A=1"));
+  EXPECT_THAT(call({"exec", "--secret", "A=1", "sb-1", "true"}).exec.secrets, ElementsAre("A=1"));
+  ::unsetenv("GLOVEBOX_TEST_TOKEN");
+  const auto missing = call({"run", "--secret", "GLOVEBOX_TEST_TOKEN", "true"});
+  EXPECT_NE(missing.status, 0) << "one that is not set is a mistake";
+}
+
 TEST(CommandLine, ReadsEveryOptionOfRun) {
   const auto c = call({"run",  "--runtime",  "gvisor", "--cpus",         "1.5", "--memory",
                        "512M", "--disk",     "1G",     "--processes",    "99",  "--open-files",

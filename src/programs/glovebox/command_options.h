@@ -17,7 +17,7 @@ struct CreateOptions {
       idle_timeout, on_timeout;
   std::optional<double> cpus;
   std::optional<int64_t> processes, open_files;
-  std::vector<std::string> env, metadata, volumes;
+  std::vector<std::string> env, secrets, metadata, volumes;
   NetworkOptions network;
 };
 
@@ -25,7 +25,7 @@ struct CreateOptions {
 struct ExecOptions {
   std::string sandbox;
   std::vector<std::string> argv;
-  std::vector<std::string> env;
+  std::vector<std::string> env, secrets;
   std::optional<std::string> user, workdir, timeout, name;
   bool tty = false;
   bool interactive = false;  // forward standard input
@@ -82,6 +82,7 @@ struct SnapshotOptions {
 struct ForkOptions {
   std::string sandbox, require;
   int64_t count = 1;
+  bool inherit_secrets = false;
   CreateOptions create;  // what the children have in place of the parent's
 };
 

@@ -8,6 +8,7 @@
 #include "programs/glovebox/command_options.h"
 #include "programs/glovebox/loop.h"
 #include "programs/glovebox/settings.h"
+#include "programs/glovebox/units.h"
 
 // One function a command; each returns the program's exit status and has told the user what went
 // wrong.
@@ -78,6 +79,7 @@ int conclude(const Settings& settings, const Result<int>& result);
 // Runs `work` with a client for the daemon the settings point at.
 int with_api(const Settings& settings,
              const std::function<Async<int>(Loop&, const ApiClient&)>& work);
+boost::json::object to_object(const StringMap& map);
 // The body of POST /v1/sandboxes.
 Result<boost::json::value> create_body(const CreateOptions& options);
 // Every page of a list.

@@ -35,10 +35,8 @@ bj::value exec_body(const ExecOptions& options, StdinMode stdin_mode) {
   for (const std::string& argument : options.argv) argv.emplace_back(argument);
   body["argv"] = std::move(argv);
   body["stdin"] = stdin_mode != StdinMode::kNone;
-  bj::object env;
-  const StringMap variables = parse_pairs(options.env, true).value();
-  for (const auto& [name, value] : variables) env[name] = value;
-  if (!env.empty()) body["env"] = std::move(env);
+  if (!options.env.empty()) body["env"] = to_object(parse_pairs(options.env, true).value());
+  if (!options.secrets.empty()) body["secrets"] = to_object(parse_pairs(options.secrets, true).value());
   if (options.user) body["user"] = *options.user;
   if (options.workdir) body["cwd"] = *options.workdir;
   if (options.name) body["name"] = *options.name;

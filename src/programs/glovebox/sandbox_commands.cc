@@ -16,8 +16,6 @@
 #include "programs/glovebox/units.h"
 
 namespace glovebox::cli {
-namespace {
-
 namespace bj = boost::json;
 
 bj::object to_object(const StringMap& map) {
@@ -25,6 +23,8 @@ bj::object to_object(const StringMap& map) {
   for (const auto& [name, value] : map) out[name] = value;
   return out;
 }
+
+namespace {
 
 std::string path_of(const std::string& sandbox) {
   return "/v1/sandboxes/" + http::percent_encode(sandbox);
@@ -197,6 +197,7 @@ Result<bj::value> create_body(const CreateOptions& options) {
   if (options.disk) limits["disk_mb"] = parse_size_mb(*options.disk).value();
   if (!limits.empty()) body["limits"] = limits;
   if (!options.env.empty()) body["env"] = to_object(parse_pairs(options.env, true).value());
+  if (!options.secrets.empty()) body["secrets"] = to_object(parse_pairs(options.secrets, true).value());
   if (!options.metadata.empty())
     body["metadata"] = to_object(parse_pairs(options.metadata, false).value());
   bj::array volumes;

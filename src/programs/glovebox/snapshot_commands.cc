@@ -170,6 +170,7 @@ int command_fork(const Settings& settings, const ForkOptions& options) {
     GB_CO_TRY(auto body, create_body(options.create));
     body.get_object()["count"] = options.count;
     if (!options.require.empty()) body.get_object()["require"] = options.require;
+    if (options.inherit_secrets) body.get_object()["inherit_secrets"] = true;
     GB_CO_TRY(const auto made, co_await api.call("POST", sandbox_path(options.sandbox, "/fork"),
                                                  std::move(body), kPatience));
     if (settings.json) print_json(made);
