@@ -50,9 +50,9 @@ Async<void> Api::remove(std::string path) {
   co_return Result<void>();
 }
 
-Async<std::string> Api::create(std::string tier, From from) {
+Async<std::string> Api::create(std::string tier, From from, std::string template_name) {
   const bool is_fresh = from == From::kCold;
-  std::string body = R"({"runtime":")" + tier + R"(","lifetime_ms":1800000,"fresh":)" + (is_fresh ? "true}" : "false}");
+  std::string body = R"({"runtime":")" + tier + R"(","template":")" + template_name + R"(","lifetime_ms":1800000,"fresh":)" + (is_fresh ? "true}" : "false}");
   GB_CO_TRY(const auto text, co_await call("POST", "/v1/sandboxes", std::move(body), 201));
   GB_CO_TRY(const auto answer, json::parse_object(text));
   if (answer.at("started_from").as_string() != (is_fresh ? "cold" : "pool"))
@@ -63,11 +63,30 @@ Async<std::string> Api::create(std::string tier, From from) {
 Async<bool> Api::pool_is_full(std::string tier) {
   GB_CO_TRY(const auto text, co_await get("/v1/pool"));
   GB_CO_TRY(const auto answer, json::parse_object(text));
+  bool has_any = false;
   for (const auto& pool : answer.at("pools").as_array()) {
-    if (pool.at("runtime").as_string() == tier)
-      co_return pool.at("ready").to_number<int64_t>() == pool.at("wanted").to_number<int64_t>();
+    if (pool.at("runtime").as_string() != tier) continue;
+    has_any = true;
+    const char* which = pool.at("warm").as_array().empty() ? "ready" : "ready_warm";
+    if (pool.at(which).to_number<int64_t>() != pool.at("wanted").to_number<int64_t>()) co_return false;
   }
+  if (has_any) co_return true;
   co_return fail(Code::kNotFound, "the daemon keeps no pool of " + tier);
+}
+
+Async<bool> Api::keeps_warm(std::string tier) {
+  GB_CO_TRY(const auto text, co_await get("/v1/pool"));
+  GB_CO_TRY(const auto answer, json::parse_object(text));
+  const auto& pools = answer.at("pools").as_array();
+  co_return std::any_of(pools.begin(), pools.end(), [&](const auto& pool) {
+    return pool.at("runtime").as_string() == tier && !pool.at("warm").as_array().empty();
+  });
+}
+
+Async<void> Api::cell(std::string id) {
+  GB_CO_TRY(const auto text, co_await post("/v1/sandboxes/" + id + "/code", R"({"code":"1+1"})", 200));
+  if (text.find(R"("text/plain":"2")") == std::string::npos) co_return fail(Code::kCorrupt, "1+1 is not 2: " + text);
+  co_return Result<void>();
 }
 
 Async<void> Api::kill(std::string id) { return remove("/v1/sandboxes/" + id); }

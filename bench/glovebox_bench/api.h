@@ -20,8 +20,11 @@ class Api {
   Async<void> health();
   enum class From { kCold, kPool };
   // The sandbox's id, when it is ready. kInternal when it came from elsewhere.
-  Async<std::string> create(std::string tier, From from = From::kCold);
-  Async<bool> pool_is_full(std::string tier);
+  Async<std::string> create(std::string tier, From from = From::kCold, std::string template_name = "base");
+  Async<bool> pool_is_full(std::string tier);  // every pool of it, with what is to be warm
+  Async<bool> keeps_warm(std::string tier);
+  // `1+1` as a cell of the default context; kCorrupt when it is not 2.
+  Async<void> cell(std::string id);
   Async<void> kill(std::string id);
   // Runs argv to its end. kInternal unless it exits with 0.
   Async<void> exec(std::string id, std::string_view program);

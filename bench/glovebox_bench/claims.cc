@@ -40,4 +40,33 @@ Async<void> TierBench::claims() {
   co_return Result<void>();
 }
 
+Async<void> TierBench::cells() {
+  constexpr const char* kTemplate = "interpreter";
+  GB_CO_TRY(const bool is_kept, co_await api_->keeps_warm(tier_));
+  if (!is_kept) {
+    print(Row{tier_, "first cell", "ms", {}, {}, {}, "no template `interpreter`", {}});
+    co_return Result<void>();
+  }
+  Samples whole, first, second, cold_whole, cold_first;
+  for (size_t i = 0; i < rounds_.lives / 2; ++i) {
+    for (const bool is_warm : {true, false}) {
+      GB_CO_TRYV(co_await wait_for_pool());
+      const auto start = Clock::now();
+      GB_CO_TRY(const auto id, co_await api_->create(tier_, is_warm ? Api::From::kPool : Api::From::kCold, kTemplate));
+      const auto made = Clock::now();
+      GB_CO_TRYV(co_await api_->cell(id));
+      (is_warm ? first : cold_first).push_back(ms_since(made));
+      (is_warm ? whole : cold_whole).push_back(ms_since(start));
+      const auto again = Clock::now();
+      GB_CO_TRYV(co_await api_->cell(id));
+      if (is_warm) second.push_back(ms_since(again));
+      GB_CO_TRYV(co_await api_->kill(id));
+    }
+  }
+  report("claim of a warm one → first cell `1+1` done", "ms", whole, "ours, cold", cold_whole);
+  report("first cell `1+1` after the claim of a warm one", "ms", first, "ours, cold", cold_first, tier_ == "gvisor" ? "p50 ≤ 40 ms" : "p50 ≤ 20 ms");
+  report("second cell `1+1`", "ms", second, {}, {});
+  co_return Result<void>();
+}
+
 }  // namespace glovebox::bench

@@ -44,12 +44,14 @@ void TierBench::report(std::string what, std::string unit, Samples ours, std::st
 
 Async<void> TierBench::run() {
   GB_CO_TRY(api_, co_await Api::connect(target_.url, target_.key));
+  if (tier_ != "microvm") GB_CO_TRYV(co_await wait_for_pool());
   // What the first sandbox of a tier makes for all that follow.
   GB_CO_TRY(const auto first, co_await api_->create(tier_));
   GB_CO_TRYV(co_await api_->exec(first, "true"));
   GB_CO_TRYV(co_await api_->kill(first));
   if (wants("lives")) GB_CO_TRYV(co_await lives());
   if (wants("claims")) GB_CO_TRYV(co_await claims());
+  if (wants("cells")) GB_CO_TRYV(co_await cells());
   if (wants("snapshots")) GB_CO_TRYV(co_await snapshots());
   if (wants("bursts")) {
     GB_CO_TRYV(co_await bursts(rounds_.bursts, rounds_.burst_size, false));

@@ -18,7 +18,7 @@ namespace glovebox::bench {
 struct Rounds {
   size_t lives, execs, idle_execs, bursts, burst_size, crowds, crowd_size;
   size_t parallel_rounds, small_files, large_files, preview_rounds, neighbour_rounds, neighbour_execs;
-  std::string_view only = {};  // one part: lives, claims, snapshots, bursts or inside; empty: all
+  std::string_view only = {};  // one part: lives, claims, cells, snapshots, bursts or inside; empty: all
 };
 constexpr Rounds kFull{.lives = 40,
                        .execs = 400,
@@ -88,6 +88,8 @@ class TierBench {
   // Create, first exec, kill; one at a time.
   Async<void> lives();
   Async<void> claims();
+  // The code interpreter in sandboxes whose kernel is up, beside ones that start it.
+  Async<void> cells();
   // Pauses, snapshots, what is started from them, hibernation, differences of files.
   Async<void> snapshots();
   Async<void> hold_memory(std::string id);

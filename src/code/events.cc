@@ -183,6 +183,15 @@ Result<void> decode_ready(std::string_view line) {
   return {};
 }
 
+Wish decode_wish(std::string_view line) {
+  constexpr size_t kLongest = 64;
+  const auto object =
+      line.size() <= kLongest ? open(line) : Result<bj::object>(nonsense("no wish"));
+  if (!object) return Wish::kNone;
+  const std::string_view name = name_of(*object);
+  return name == "owner" ? Wish::kOwner : name == "again" ? Wish::kAgain : Wish::kNone;
+}
+
 Async<Event> first_to_say(std::function<Async<Event>()> next, std::chrono::milliseconds patience) {
   const Deadline deadline = after(patience);
   auto event = co_await next();

@@ -105,5 +105,14 @@ TEST(CodeEvents, WithholdsKeepalivesUntilThereIsSomethingToSay) {
             Event::Kind::kKeepalive);
 }
 
+TEST(CodeEvents, WishesAreTheTwoThatThereAre) {
+  EXPECT_EQ(decode_wish(R"({"event":"owner"})"), Wish::kOwner);
+  EXPECT_EQ(decode_wish(R"({"event":"again"})"), Wish::kAgain);
+  const std::string padded = R"({"event":"owner"})" + std::string(100, ' ');
+  for (const char* other : {R"({"event":"end"})", R"({"event":"failed"})", R"({"event":7})", R"({"owner":"event"})", "owner", "", padded.c_str()}) {
+    EXPECT_EQ(decode_wish(other), Wish::kNone) << other;
+  }
+}
+
 }  // namespace
 }  // namespace glovebox::code

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "code/runner_files.h"
+#include "metrics/metrics.h"
 
 namespace glovebox::code {
 namespace {
@@ -17,6 +18,8 @@ constexpr size_t kPiece = 64 << 10;
 constexpr size_t kAtOnce = 60'000;  // bytes that a connection takes before it is known to be one
 constexpr size_t kMaxRemembered = 4096;
 constexpr size_t kMaxComplaint = 600;
+constexpr int kMostAttempts = 4;
+constexpr const char* kRunnerName = "code-runner";
 
 // The runner's sources come on standard input: it is always the one that this daemon can talk to,
 // whatever the template's age.
@@ -72,6 +75,55 @@ Async<std::string> first_line(const sandbox::ExecutionPtr& execution, Deadline d
     if (!more && Clock::now() >= deadline)
       co_return fail(Code::kTimeout, "the code runner did not start in time");
   }
+}
+
+class Owned final : public sandbox::Inside {
+ public:
+  Owned(sandbox::SandboxService& service, Caller caller, std::string sandbox)
+      : service_(service), caller_(std::move(caller)), sandbox_(std::move(sandbox)) {}
+  Async<sandbox::ExecutionPtr> execute(sandbox::ExecSpec spec) override {
+    return service_.execute(caller_, sandbox_, std::move(spec));
+  }
+  Async<std::unique_ptr<http::Stream>> dial(uint16_t port,
+                                            sandbox::SandboxService::Dialling how) override {
+    return service_.dial(caller_, sandbox_, port, how);
+  }
+
+ private:
+  sandbox::SandboxService& service_;
+  const Caller caller_;
+  const std::string sandbox_;
+};
+
+// `reason`: call, for a cell that waits for it, or pool.
+Async<void> start_runner(sandbox::Inside& inside, std::string reason) {
+  sandbox::ExecSpec spec;
+  spec.argv = {"python3", "-c", std::string(kBootstrap)};
+  spec.stdin_data = runner_files();
+  spec.cwd = "/";
+  spec.name = kRunnerName;
+  spec.background = spec.detached = true;
+  const Deadline deadline = after(kStartPatience);
+  GB_CO_TRY(const auto started, co_await inside.execute(std::move(spec)));
+  auto line = co_await first_line(started, deadline);
+  Result<void> ready = line ? decode_ready(*line) : Result<void>(fail(line.error()));
+  if (!ready) (void)co_await started->kill();
+  if (!ready) co_return ready;
+  metrics::registry()
+      .counter("glovebox_code_runner_starts_total", "Code runners that were started, by for what.",
+               {{"for", std::move(reason)}})
+      .add();
+  co_return ready;
+}
+
+std::string warm_request(const std::vector<std::string>& languages) {
+  std::string out = "{\"op\":\"warm\",\"languages\":";
+  char separator = '[';
+  for (const std::string& language : languages) {
+    out += std::exchange(separator, ',');
+    append_json_string(out, language);
+  }
+  return out + "]}\n";
 }
 
 }  // namespace
@@ -130,22 +182,19 @@ Error Interpreter::without_language(Error error, const std::string& sandbox) con
 }
 
 Async<void> Interpreter::start(const Caller& caller, const std::string& sandbox) {
-  sandbox::ExecSpec spec;
-  spec.argv = {"python3", "-c", std::string(kBootstrap)};
-  spec.stdin_data = runner_files();
-  spec.cwd = "/";
-  spec.name = "code-runner";
-  spec.background = spec.detached = true;
-  const Deadline deadline = after(kStartPatience);
-  auto started = co_await service_.execute(caller, sandbox, std::move(spec));
+  Owned inside(service_, caller, sandbox);
+  auto started = co_await start_runner(inside, "call");
   if (!started && started.error().code == Code::kCommandNotFound) {
     co_return fail(without_language(Error{Code::kUnsupported, "it has no python3", {}}, sandbox));
   }
-  if (!started) co_return fail(started.error());
-  auto line = co_await first_line(*started, deadline);
-  Result<void> ready = line ? decode_ready(*line) : Result<void>(fail(line.error()));
-  if (!ready) (void)co_await (*started)->kill();
-  co_return ready;
+  co_return started;
+}
+
+Async<void> Interpreter::warm(sandbox::Inside& inside, std::vector<std::string> languages) {
+  GB_CO_TRYV(co_await start_runner(inside, "pool"));
+  GB_CO_TRY(const auto opened, co_await open_once(inside, warm_request(languages), nullptr));
+  GB_CO_TRYV(decode_ok(opened.first));
+  co_return Result<void>();
 }
 
 // Calls that come together start one.
@@ -166,12 +215,12 @@ Async<void> Interpreter::start_once(const Caller& caller, const std::string& san
   co_return result;
 }
 
-Async<Interpreter::Opened> Interpreter::open_once(const Caller& caller, const std::string& sandbox,
+Async<Interpreter::Opened> Interpreter::open_once(sandbox::Inside& inside,
                                                   const std::string& request,
                                                   std::shared_ptr<Conversation>* place) {
   using Dialling = sandbox::SandboxService::Dialling;
   const auto how = request.size() > kAtOnce ? Dialling::kConfirmed : Dialling::kAtOnce;
-  GB_CO_TRY(auto stream, co_await service_.dial(caller, sandbox, kRunnerPort, how));
+  GB_CO_TRY(auto stream, co_await inside.dial(kRunnerPort, how));
   auto conversation = std::make_shared<Conversation>(std::move(stream));
   if (place != nullptr) *place = conversation;
   GB_CO_TRYV(co_await conversation->send(request));
@@ -180,13 +229,53 @@ Async<Interpreter::Opened> Interpreter::open_once(const Caller& caller, const st
   co_return Opened{std::move(conversation), std::move(*line)};
 }
 
+// Only a runner that lives has the port for sure; what else listens there may not be what the
+// environment is for.
+std::string Interpreter::introduced(const Caller& caller, const std::string& sandbox,
+                                    const std::string& request) const {
+  if (introduced_.contains(sandbox)) return request;
+  const auto info = service_.get(caller, sandbox);
+  const auto running = service_.executions(caller, sandbox, true, SIZE_MAX, "");
+  const auto is_runner = [](const sandbox::ExecInfo& e) {
+    return e.name == kRunnerName && e.background;
+  };
+  if (!info || !running || std::ranges::none_of(running->items, is_runner)) return request;
+  sandbox::StringMap env = info->secrets;
+  env.insert(info->env.begin(), info->env.end());
+  std::string out = request.substr(0, request.rfind('}')) + ",\"owner\":{\"env\":{";
+  bool is_first = true;
+  for (const auto& [name, value] : env) {
+    if (!std::exchange(is_first, false)) out += ',';
+    append_json_string(out, name);
+    out += ':';
+    append_json_string(out, value);
+  }
+  return out + "}}}\n";
+}
+
 Async<Interpreter::Opened> Interpreter::open(const Caller& caller, const std::string& sandbox,
                                              std::string request,
                                              std::shared_ptr<Conversation>* place) {
-  auto opened = co_await open_once(caller, sandbox, request, place);
-  if (opened || opened.error().code != Code::kPreviewUnreachable) co_return opened;
-  GB_CO_TRYV(co_await start_once(caller, sandbox));
-  co_return co_await open_once(caller, sandbox, request, place);
+  Owned inside(service_, caller, sandbox);
+  bool has_started = false;
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    auto opened = co_await open_once(inside, introduced(caller, sandbox, request), place);
+    const bool is_missing = !opened && opened.error().code == Code::kPreviewUnreachable;
+    if (!opened && (!is_missing || std::exchange(has_started, true))) co_return opened;
+    if (!opened) {
+      GB_CO_TRYV(co_await start_once(caller, sandbox));
+      continue;
+    }
+    const Wish wish = decode_wish(opened->first);
+    if (wish == Wish::kOwner)
+      introduced_.erase(sandbox);  // it is from the pool again: a reset, say
+    if (wish != Wish::kNone) continue;
+    forget_ended();
+    introduced_.insert(sandbox);
+    co_return opened;
+  }
+  co_return fail(Code::kSandboxIo,
+                 "the code runner in the sandbox does not come to serve a request");
 }
 
 Async<std::string> Interpreter::ask(const Caller& caller, const std::string& sandbox,
@@ -257,11 +346,13 @@ void Interpreter::stop() {
 }
 
 void Interpreter::forget_ended() {
-  if (oom_kills_.size() < kMaxRemembered) return;
-  std::erase_if(oom_kills_, [this](const auto& entry) {
-    const auto info = service_.get_unchecked(entry.first);
+  const auto has_ended = [this](const std::string& sandbox) {
+    const auto info = service_.get_unchecked(sandbox);
     return !info || info->state == sandbox::State::kEnded;
-  });
+  };
+  if (oom_kills_.size() >= kMaxRemembered)
+    std::erase_if(oom_kills_, [&](const auto& entry) { return has_ended(entry.first); });
+  if (introduced_.size() >= kMaxRemembered) std::erase_if(introduced_, has_ended);
 }
 
 Async<bool> Interpreter::was_oom(const Caller& caller, const std::string& sandbox) {

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/async.h"
 #include "code/events.h"
 #include "http/stream.h"
 #include "sandbox/service.h"
+#include "sandbox/warmth.h"
 
 // Code that runs cell by cell in contexts that keep their state. A runner of ours works inside the
 // sandbox (runner/server.py); it is started when it is first needed and spoken to over a port of
@@ -21,6 +25,8 @@ namespace glovebox::code {
 // On the sandbox's loopback. Not a port of any dialect: what listens there speaks to the daemon
 // alone.
 constexpr uint16_t kRunnerPort = 49998;
+
+constexpr std::array<std::string_view, 3> kLanguages = {"python", "javascript", "bash"};
 
 // A name that every language can set: letters, digits and _, no digit first.
 bool is_variable_name(std::string_view name);
@@ -65,8 +71,9 @@ class Run : public std::enable_shared_from_this<Run> {
   // kUnsupported (the template has no such language), and those of the sandbox. A kernel or sandbox
   // that ends under a cell is an event.
   Async<Event> next();
-  // In place of the first next(), for an answer that an error can only cut off once it has begun: keepalives are withheld up to
-  // `patience`, so that it begins with the first thing to say, or when its client would give up.
+  // In place of the first next(), for an answer that an error can only cut off once it has begun:
+  // keepalives are withheld up to `patience`, so that it begins with the first thing to say, or
+  // when its client would give up.
   Async<Event> first(sandbox::Millis patience);
   // The cell is interrupted; a next() under way fails with kCancelled. Dropping a run that has not
   // ended does the same.
@@ -104,6 +111,9 @@ class Interpreter {
   Async<bool> interrupt(const sandbox::Caller& caller, const std::string& sandbox,
                         const std::string& context);
 
+  // A sandbox::Warmer: starts the runner, and the kernel of each language's default context.
+  Async<void> warm(sandbox::Inside& inside, std::vector<std::string> languages);
+
   // Lets go of the connections that are held for what cells left running.
   void stop();
 
@@ -120,8 +130,11 @@ class Interpreter {
   // Starts the runner when it is not there.
   Async<Opened> open(const sandbox::Caller& caller, const std::string& sandbox, std::string request,
                      std::shared_ptr<Conversation>* place);
-  Async<Opened> open_once(const sandbox::Caller& caller, const std::string& sandbox,
-                          const std::string& request, std::shared_ptr<Conversation>* place);
+  static Async<Opened> open_once(sandbox::Inside& inside, const std::string& request,
+                                 std::shared_ptr<Conversation>* place);
+  // A request with what the runner must know of its owner, where it may not have been told.
+  std::string introduced(const sandbox::Caller& caller, const std::string& sandbox,
+                         const std::string& request) const;
   Async<void> start_once(const sandbox::Caller& caller, const std::string& sandbox);
   Async<void> start(const sandbox::Caller& caller, const std::string& sandbox);
   // Keeps the sandbox awake as long as the runner holds the connection: something that a cell
@@ -135,6 +148,7 @@ class Interpreter {
   sandbox::SandboxService& service_;
   std::map<std::string, std::shared_ptr<Starting>> starting_;  // by sandbox
   std::map<std::string, uint64_t> oom_kills_;                  // seen, by sandbox
+  std::set<std::string> introduced_;  // sandboxes whose runner has answered
   std::list<std::weak_ptr<Conversation>> lingering_;
 };
 

@@ -59,6 +59,8 @@ Async<void> Sandbox::wait_settled() {
 
 Async<Sandbox::Lease> Sandbox::use() {
   const auto self = shared_from_this();
+  if (warming_ && end_wanted_) co_return fail(ended_error());
+  if (warming_) co_return Lease(self);
   GB_CO_TRYV(co_await wait_held());
   while (pausing_) {  // then it is resumed again for this call
     co_await changed_.wait();

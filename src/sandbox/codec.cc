@@ -160,6 +160,7 @@ std::string encode(const SandboxDocument& d) {
                   {"parts", to_json(content.parts)}, {"needs", to_json(content.needs)}, {"min_memory_bytes", content.min_memory_bytes},
                   {"min_disk_bytes", content.min_disk_bytes}};
   }
+  if (d.unowned_cpu_us > 0) o["unowned_cpu_us"] = d.unowned_cpu_us;
   o["record"] = {{"directory", d.record.directory}, {"fields", to_json(d.record.fields)}};
   o["rootfs"] = {{"digest", d.rootfs.digest}, {"image_path", d.rootfs.image_path}};
   return json::serialize(o);
@@ -195,7 +196,8 @@ Result<SandboxDocument> decode_sandbox(std::string_view text) {
       .number("idle_timeout_ms", &idle).map("env", &i.env).map("secrets", &i.secrets).map("metadata", &i.metadata)
       .map("attributes", &i.attributes).text("user", &i.user).text("workdir", &i.workdir).number("expires_ms", &expires)
       .text("idempotency_key", &i.idempotency_key).text("request_hash", &i.request_hash)
-      .number("lifetime_ms", &lifetime).text("on_timeout", &on_timeout).text("snapshot_id", &i.snapshot_id);
+      .number("lifetime_ms", &lifetime).text("on_timeout", &on_timeout).text("snapshot_id", &i.snapshot_id)
+      .number("unowned_cpu_us", &d.unowned_cpu_us);
   GB_TRY(i.volumes, read_volumes(o));
   if (const auto* p = r.object("paused")) {
     Paused paused;

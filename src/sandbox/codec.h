@@ -26,6 +26,7 @@ struct SandboxDocument {
   runtime::Record record;
   runtime::Rootfs rootfs;
   std::optional<StoredImage> image;  // while it is hibernated
+  uint64_t unowned_cpu_us = 0;       // of its engine's CPU time: used before it had an owner
 };
 std::string encode(const SandboxDocument& document);
 Result<SandboxDocument> decode_sandbox(std::string_view text);

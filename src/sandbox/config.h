@@ -39,6 +39,7 @@ struct PoolTarget {
   std::optional<bool> network;                         // absent: as calls that do not speak of a network
   std::optional<double> cpus;                          // what is absent is the operator's default
   std::optional<uint64_t> memory_bytes, disk_bytes, processes, open_files;
+  std::vector<std::string> warm;                       // languages whose kernels are up in it: python, javascript, bash
 };
 
 // What a tenant may have of volumes.

@@ -406,6 +406,11 @@ Async<void> RunningExecution::record_running() {
 Awaitable<void> RunningExecution::record_start() {
   const auto self = shared_from_this();
   co_await sleep_for(kRecordStartAfter);
+  co_await note_running();
+}
+
+Awaitable<void> RunningExecution::note_running() {
+  const auto self = shared_from_this();
   auto recorded = co_await record_running();
   if (!recorded) log::warn("execution.not_recorded", {{"execution", info_.id}, {"message", recorded.error().message}});
 }

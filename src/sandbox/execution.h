@@ -44,6 +44,8 @@ class RunningExecution : public Execution, public channel::Receiver, public std:
   void detach();
   // Recorded by an earlier daemon that could not tell the agent any more; children of it may live.
   void attach_to_forget(std::shared_ptr<channel::Link> link, std::shared_ptr<void> alive);
+  // It began before the sandbox had an owner: for him it has begun with the sandbox.
+  void begin_at(WallTime time) { info_.started_at = time; }
   // The sandbox is gone: ends it with this outcome if it has not ended.
   void finish_without_agent(const std::string& type, const std::string& message);
   // From the store: one that ran when an earlier daemon died. What is kept of its output can be read; attach() goes on with it.
@@ -52,6 +54,7 @@ class RunningExecution : public Execution, public channel::Receiver, public std:
   void restore_ended();
 
   Async<void> record_running();  // so that a later daemon knows it
+  Awaitable<void> note_running();  // the same, and a failure is logged
   // True once its program was loaded, also when it has ended since; false when it will never be. kTimeout at the deadline.
   Async<bool> wait_started(Deadline deadline);
   bool is_gone() const { return gone_; }

@@ -115,6 +115,7 @@ class ManagerImpl : public Manager {
   Snapshots& snapshots() override { return *snapshots_; }
   Volumes& volumes() override { return volumes_; }
   Result<void> load() override;
+  void set_warmer(Warmer warmer) override { warmer_ = std::move(warmer); }
   Awaitable<void> recover() override;
   Awaitable<void> close_pool() override { return pool_->stop(); }
   std::vector<PoolState> pool() const override { return pool_->state(); }
@@ -327,6 +328,7 @@ class ManagerImpl : public Manager {
   VolumeCatalog volumes_;
   std::map<std::string, NetworkPolicyPtr> tenant_networks_;
   std::unique_ptr<Pool> pool_;
+  Warmer warmer_;
   std::unique_ptr<SnapshotsImpl> snapshots_;
   LeakCheck leaks_;
   size_t live_ = 0;  // reserved from the accepted create call to the end of the clean-up
@@ -556,7 +558,7 @@ Async<ManagerImpl::Box> ManagerImpl::start_for(codec::SandboxDocument document, 
                                                std::optional<Sandbox::Origin> origin, Deadline deadline, Clock::time_point began) {
   const SandboxInfo& wanted = document.info;
   Box pooled;
-  if (!fresh && !origin && wanted.volumes.empty()) pooled = pool_->take({wanted.template_version, wanted.tier, wanted.limits, wanted.network != nullptr});
+  if (!fresh && !origin && wanted.volumes.empty()) pooled = pool_->take({wanted.template_version, wanted.tier, wanted.limits, wanted.network != nullptr}, wanted.user);
   if (pooled) {
     ++live_;
     auto claimed = co_await pooled->claim(wanted, deadline, began);
@@ -626,6 +628,8 @@ Pool::Host ManagerImpl::pool_host() {
   host.executor = parts_.executor;
   host.plan = [this](const PoolTarget& target) { return plan_pooled(target); };
   host.start = [this](codec::SandboxDocument document) { return start_pooled(std::move(document)); };
+  host.warm = [this](Box box, const std::vector<std::string>& wanted) { return box->warm(warmer_, wanted); };
+  host.rest = [](Box box) { return box->wait_for_owner(); };
   host.discard = [this](Box box) { return discard(std::move(box)); };
   host.has_room = [this] { return available_memory() >= config_.pool_free_memory_bytes; };
   return host;

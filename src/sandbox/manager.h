@@ -9,6 +9,7 @@
 #include "sandbox/service.h"
 #include "sandbox/snapshots.h"
 #include "sandbox/volumes.h"
+#include "sandbox/warmth.h"
 #include "store/store.h"
 
 namespace glovebox::sandbox {
@@ -34,6 +35,8 @@ class Manager : public SandboxService {
 
   // Blocking, before the loop runs: reads the store and removes host objects that belong to nothing in it.
   virtual Result<void> load() = 0;
+  // Before recover(): brings up what targets of the pool want in their sandboxes. Without one they are started as they are.
+  virtual void set_warmer(Warmer warmer) = 0;
   // On the loop: takes over what lives, ends what does not. Calls are served meanwhile.
   virtual Awaitable<void> recover() = 0;
   // The daemon stops: watches end (kUnavailable), and their callers hear why.

@@ -32,6 +32,10 @@ class Pool {
     std::function<Result<codec::SandboxDocument>(const PoolTarget&)> plan;
     // Starts it, and ends it when that fails.
     std::function<Async<Box>(codec::SandboxDocument)> start;
+    // Brings up in it what its target wants.
+    std::function<Async<void>(Box, const std::vector<std::string>&)> warm;
+    // It stands still from now on, and can be claimed.
+    std::function<Async<void>(Box)> rest;
     // Forgets one that is to end.
     std::function<Awaitable<void>(Box)> discard;
     // The host has memory for more than the targets' counts.
@@ -46,15 +50,20 @@ class Pool {
   // No start follows; ends what is there.
   Awaitable<void> stop();
 
-  // One that is ready, no longer the pool's; null when there is none. A miss counts only where a pool for the class is kept.
-  Box take(const Class& wanted);
+  // One that is ready, no longer the pool's; null when there is none. A miss counts only where a pool for the class is kept. What runs
+  // in a warm one belongs to its template's user: it is for nobody else.
+  Box take(const Class& wanted, const std::string& user);
   // What the pool has of each target, now.
   std::vector<PoolState> state() const;
 
  private:
   struct Shelf;
-  static Awaitable<void> run(std::shared_ptr<Pool::Shelf> shelf, Host host);
-  static Awaitable<bool> tend(Shelf& shelf, const Host& host);
+  using ShelfPtr = std::shared_ptr<Shelf>;
+  static Awaitable<void> run(ShelfPtr shelf, Host host);
+  static Awaitable<bool> tend(ShelfPtr shelf, const Host& host);
+  static Async<Box> make_one(ShelfPtr shelf, const Host& host, codec::SandboxDocument document);
+  static Async<void> warm(ShelfPtr shelf, const Host& host, Box box);
+  static Awaitable<void> limit_warming(ShelfPtr shelf, Host host, Box box);
 
   Host host_;
   std::vector<std::shared_ptr<Shelf>> shelves_;  // shared with the coroutines that fill them

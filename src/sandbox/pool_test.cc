@@ -158,6 +158,133 @@ TEST(Pool, OneThatDiedOrIsDeafIsReplacedAndTheCallerSeesNothing) {
   });
 }
 
+// ---- Warm ones ----
+
+size_t warm(World& w) { return w.manager().pool().at(0).warm; }
+
+Config with_warm_pool(size_t count) {
+  Config config = with_pool(count);
+  config.pool[0].warm = {"python"};
+  return config;
+}
+
+// Starts a program that serves, as the code interpreter does.
+Async<void> start_server(Inside& inside, std::vector<std::string> wanted) {
+  EXPECT_EQ(wanted, std::vector<std::string>{"python"});
+  ExecSpec spec;
+  spec.command = "serve ready";
+  spec.name = "server";
+  spec.background = spec.detached = true;
+  GB_CO_TRY(const auto started, co_await inside.execute(std::move(spec)));
+  EXPECT_TRUE(co_await started->wait_output(0, after(5s)));
+  co_return Result<void>();
+}
+Async<void> refuse(Inside&, std::vector<std::string>) { co_return fail(Code::kUnsupported, "it has none"); }
+Async<void> hang(Inside& inside, std::vector<std::string>) {
+  ExecSpec spec;
+  spec.command = "hang";
+  GB_CO_TRY(const auto started, co_await inside.execute(std::move(spec)));
+  (void)co_await started->wait(Deadline::max());
+  co_return fail(Code::kSandboxIo, "it has ended");
+}
+
+TEST(WarmPool, WhatRunsInOneIsItsOwnersFromTheClaimOn) {
+  World w(with_warm_pool(1));
+  w.restart();
+  w.manager().set_warmer(start_server);
+  std::string id;
+  w.run([&]() -> Awaitable<void> {
+    EXPECT_TRUE(co_await eventually([&] { return warm(w) == 1; }));
+    EXPECT_TRUE(w.runtime().box(w.runtime().ids().at(0))->frozen);
+    const auto box = co_await w.create();
+    id = box->id;
+    EXPECT_EQ(box->started_from, "pool");
+    const auto executions = w.manager().executions(w.caller, id, {}, 10, "")->items;
+    EXPECT_EQ(executions.size(), 1u);
+    EXPECT_EQ(executions.at(0).name, "server");
+    EXPECT_FALSE(executions.at(0).outcome);
+    EXPECT_GE(executions.at(0).started_at, box->created_at);
+    EXPECT_EQ(box->running_executions, 0) << "it is no work of the owner's";
+    const auto server = co_await w.manager().execution(w.caller, id, executions.at(0).id);
+    EXPECT_TRUE((co_await (*server)->kill()).has_value()) << "it can be spoken to";
+    EXPECT_EQ((*server)->info().outcome->type, "killed_by_caller");
+    co_await w.manager().close_pool();
+  });
+  w.restart();
+  w.run([&]() -> Awaitable<void> {
+    EXPECT_EQ(w.manager().executions(w.caller, id, {}, 10, "")->items.at(0).name, "server");
+    co_return;
+  });
+}
+
+TEST(WarmPool, OneIsForItsTemplatesUserOnly) {
+  World w(with_warm_pool(1));
+  w.restart();
+  w.manager().set_warmer(start_server);
+  w.run([&]() -> Awaitable<void> {
+    EXPECT_TRUE(co_await eventually([&] { return warm(w) == 1; }));
+    CreateSpec spec;
+    spec.user = "someone";
+    EXPECT_EQ((co_await w.create(spec))->started_from, "cold");
+    EXPECT_EQ(w.manager().pool().at(0).misses, 0u);
+    EXPECT_EQ((co_await w.create())->started_from, "pool");
+  });
+}
+
+TEST(WarmPool, WhatCannotBeWarmIsKeptAsItStarts) {
+  World w(with_warm_pool(2));
+  w.restart();
+  w.manager().set_warmer(refuse);
+  w.run([&]() -> Awaitable<void> {
+    EXPECT_TRUE(co_await is_full(w, 2));
+    EXPECT_EQ(warm(w), 0u);
+    EXPECT_EQ((co_await w.create())->started_from, "pool");
+  });
+}
+
+TEST(WarmPool, OneWhoseProgramHasEndedIsReplacedAndTheCallerSeesNothing) {
+  World w(with_warm_pool(1));
+  w.restart();
+  w.manager().set_warmer(start_server);
+  w.run([&]() -> Awaitable<void> {
+    EXPECT_TRUE(co_await eventually([&] { return warm(w) == 1; }));
+    for (auto& [id, running] : w.agent(w.runtime().ids().at(0))->executions) running.exited = true;
+    const auto box = co_await w.create();
+    EXPECT_EQ(box->started_from, "cold");
+    EXPECT_TRUE(w.manager().executions(w.caller, box->id, {}, 10, "")->items.empty());
+    EXPECT_TRUE(co_await eventually([&] { return warm(w) == 1; })) << "another one";
+  });
+}
+
+TEST(WarmPool, OneThatHangsHoldsNothingUp) {
+  World w(with_warm_pool(1));
+  w.restart();
+  w.manager().set_warmer(hang);
+  w.run([&]() -> Awaitable<void> {
+    EXPECT_TRUE(co_await eventually([&] { return w.runtime().ids().size() == 1 && !w.agent(w.runtime().ids().at(0))->executions.empty(); }));
+    EXPECT_EQ((co_await w.create())->started_from, "cold");
+    const auto began = Clock::now();
+    co_await w.manager().close_pool();
+    EXPECT_LT(Clock::now() - began, 3s) << "it is ended, not waited for";
+    EXPECT_EQ(w.runtime().ids().size(), 1u) << "the caller's";
+  });
+}
+
+TEST(WarmPool, OfADeadDaemonIsRemovedWithWhatRan) {
+  World w(with_warm_pool(1));
+  w.restart();
+  w.manager().set_warmer(start_server);
+  w.run([&]() -> Awaitable<void> { EXPECT_TRUE(co_await eventually([&] { return warm(w) == 1; })); });
+  const std::string old = w.runtime().ids().at(0);
+  w.restart();
+  w.manager().set_warmer(start_server);
+  w.run([&]() -> Awaitable<void> {
+    EXPECT_TRUE(co_await eventually([&] { return w.runtime().box(old) == nullptr && warm(w) == 1; }));
+    co_await w.manager().close_pool();
+    EXPECT_TRUE(w.runtime().ids().empty());
+  });
+}
+
 TEST(Pool, ManyClaimsAtOnceAreNotMixedUp) {
   World w(with_pool(20));
   std::map<std::string, std::string> told;

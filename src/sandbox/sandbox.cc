@@ -114,6 +114,7 @@ Async<void> Sandbox::start_engine(Deadline deadline) {
   }
   GB_CO_TRY(spec.netns_fd, co_await connect_network());
   document_.record = runtime->plan(spec);
+  document_.unowned_cpu_us = 0;  // it counts from nothing
   GB_CO_TRYV(co_await save(document_));  // what start() will make is known before it is made
   auto started = co_await run_blocking(pool, [&]() -> Result<runtime::Started> {
     if (::mkdir(spec.directory.c_str(), 0700) != 0) return fail_errno(spec.directory);
@@ -685,6 +686,7 @@ Async<runtime::Usage> Sandbox::usage() {
   co_return co_await run_blocking(*context_.execution.pool, [this, inside = oom_kills_inside_, directory = is_hibernated() ? document_.image->directory : ""]() -> Result<runtime::Usage> {
     if (directory.empty()) {
       GB_TRY(auto usage, context_.runtime->usage(document_.record));
+      usage.cpu_us -= std::min(usage.cpu_us, document_.unowned_cpu_us);
       usage.oom_kills += inside;
       return usage;
     }

@@ -12,6 +12,7 @@
 #include "sandbox/execution.h"
 #include "sandbox/gate.h"
 #include "sandbox/networking.h"
+#include "sandbox/warmth.h"
 
 namespace glovebox::sandbox {
 
@@ -56,9 +57,13 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Async<UniqueFd> open_template() const;  // its root directory
   std::vector<ExecInfo> unended() const;
 
-  // For the pool: the same, without an owner, and then it stands still.
+  // For the pool, in this order: the same, without an owner; what else is to run in it, if anything; and then it stands still.
+  // One that failed is to be ended.
   Async<void> start_pooled(Deadline deadline);
+  Async<void> warm(Warmer warmer, std::vector<std::string> wanted);
+  Async<void> wait_for_owner();
   bool is_pooled() const { return info().tenant.empty(); }
+  bool is_warm() const { return !executions_.empty(); }  // while it is pooled: nobody else has started any
   bool can_be_claimed() const;
   // Makes one of the pool what `wanted` says, from creating to ready, as start() would have; its id it has already. When that fails
   // and it is in the pool again (is_pooled), the sandbox was no good, which says nothing about another one.
@@ -150,7 +155,8 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Async<void> find_paused();
   Async<void> reconnect();
   Async<void> check_user(Deadline deadline);
-  Async<void> wait_for_owner();
+  Async<void> stand_still();
+  void hand_over(const std::vector<codec::AgentExecution>& known);
   Async<void> meet_owner(bool is_other_user, Deadline deadline);
   void go_on();  // starts the watchers of a ready sandbox
   void watch_death_once();
@@ -215,6 +221,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Clock::time_point awake_since_ = Clock::time_point::min();
   Clock::time_point asked_at_ = Clock::time_point::min();  // the agent, whether it lives
   Clock::time_point no_freeze_before_ = Clock::time_point::min(), no_pause_before_ = Clock::time_point::min();  // after one that failed
+  bool warming_ = false;    // it has no owner, and can be used all the same
   bool starting_ = false, freezing_ = false, thawing_ = false;  // the runtime is at work: the end waits
   bool pausing_ = false, resuming_ = false;                     // on the way between ready and paused
   bool imaging_ = false;                                        // an image of it is being written

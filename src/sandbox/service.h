@@ -124,6 +124,7 @@ struct PoolState {
   std::string template_version;  // empty: nothing can be started for it now
   runtime::Limits limits;        // what a create call must ask for to be served
   size_t ready = 0, starting = 0;
+  size_t warm = 0;                   // of the ready ones: what the target wants in them is up
   uint64_t claimed = 0, misses = 0;  // since the daemon's start
   double refill_ms = 0;              // the last start
 };

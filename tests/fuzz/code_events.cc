@@ -16,6 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (void)code::decode_contexts(line);
   (void)code::decode_ok(line);
   (void)code::decode_ready(line);
+  (void)code::decode_wish(line);
   const std::string ascii = api::e2b::ascii_json(line);
   for (const char c : ascii) {
     if (static_cast<unsigned char>(c) >= 0x80) std::abort();

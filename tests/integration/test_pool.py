@@ -296,7 +296,8 @@ def test_a_dead_daemons_pool_is_replaced(pooled, tier):
 
 
 @pytest.mark.parametrize("wrong", ["container = -1", "gvisor = 1001", "microvm = -1", "gvisor = true", "base.contaner = 1", "gvisor = {count = 2, max = 1}",
-                                   "gvisor = {size = 1}", "gvisor = [{count = 1}, {network = 1}]", "gvisor = {memory_mb = 1}", "free_memory_mb = -1"])
+                                   "gvisor = {size = 1}", "gvisor = [{count = 1}, {network = 1}]", "gvisor = {memory_mb = 1}", "free_memory_mb = -1",
+                                   "gvisor = {warm = true}", "gvisor = {warm = [\"ruby\"]}", "gvisor = {warm = [\"python\", \"python\"]}"])
 def test_settings_that_make_no_sense_stop_the_start(tmp_path, wrong):
     (tmp_path / "config.toml").write_text(f"[pool]\n{wrong}\n")
     done = subprocess.run([find_program(), "up", "--data-dir", tmp_path, "--listen", "127.0.0.1:0"], capture_output=True, text=True, timeout=60)

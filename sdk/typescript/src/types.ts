@@ -327,10 +327,14 @@ export interface Pool {
   limits: Limits;
   /** For calls with a network policy. */
   network: boolean;
+  /** Languages whose kernels are up in them. */
+  warm: ("python" | "javascript" | "bash")[];
   wanted: number;
   /** The most that `wanted` becomes. */
   max: number;
   ready: number;
+  /** Of these, the ones with kernels that are up. */
+  readyWarm: number;
   starting: number;
   claimed: number;
   misses: number;

@@ -223,7 +223,7 @@ bj::object view(const sandbox::ProcessInfo& p) {
 bj::object view(const sandbox::PoolState& p) {
   return {{"template", {{"name", p.target.template_name}, {"version", page_cursor(p.template_version)}}},
           {"runtime", runtime::tier_name(p.target.tier)}, {"limits", view(p.limits)}, {"network", p.target.network.value_or(false)}, {"wanted", p.target.count},
-          {"max", std::max(p.target.count, p.target.max)}, {"ready", p.ready},
+          {"max", std::max(p.target.count, p.target.max)}, {"ready", p.ready}, {"warm", bj::array(p.target.warm.begin(), p.target.warm.end())}, {"ready_warm", p.warm},
           {"starting", p.starting}, {"claimed", p.claimed}, {"misses", p.misses}, {"refill_ms", p.refill_ms}};
 }
 

@@ -3,6 +3,7 @@
 import array
 import asyncio
 import codecs
+import gc
 import json
 import os
 import signal
@@ -21,6 +22,7 @@ PIPE_BUF = 4096
 FRAME = struct.Struct("<HBBI")
 
 forge = None                 # set by who starts it
+environment = {}             # what an owner has set since the process that kernels are forked from began
 # FILES: our sources by name, set by who loads this
 
 
@@ -52,6 +54,10 @@ class Forge:
         self.socket.setblocking(False)
         self.waiting, self.ended, self.trouble, self.code = {}, {}, None, "unavailable"
         self.numbers = 0
+
+    def end(self):
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
 
     def listen(self):
         asyncio.get_running_loop().add_reader(self.socket, self.on_message)
@@ -115,6 +121,8 @@ def forge_main(sock):
                 load_module(name)
             kernel = sys.modules["glovebox_kernel"]
             shell = kernel.make_shell()
+            gc.collect()
+            gc.freeze()  # collections in kernels must not touch what they share, and so copy it
         except ImportError as error:
             tell_trouble(sock, {"code": "missing", "trouble": f"Python cells need IPython: {error}"})
         forge_loop(sock, kernel, shell, wake_read)
@@ -315,6 +323,13 @@ class Kernel:
             except (ProcessLookupError, PermissionError):
                 self.signal(signal.SIGKILL)
 
+    async def rehearse(self):
+        """Once it is ready, and has time."""
+
+    async def take_environment(self, changed):
+        """Before its first cell: what its owner has set. False when it must be started anew for that."""
+        return not changed
+
     async def ask(self):
         """For a "busy" event; not every kernel has something to say."""
         self.add_message({"event": "busy", "busy": False})
@@ -357,6 +372,16 @@ class PythonKernel(Kernel):
         self.watch(ours[1], self.on_frames)
         self.watch_output(ours[2], ours[3])
         self.watch_end()
+        if environment:
+            await self.take_environment(environment)
+
+    async def rehearse(self):
+        await self.send({"rehearse": True})
+        await self.wait_ready()
+
+    async def take_environment(self, changed):
+        await self.send({"environment": changed})
+        return True
 
     def on_end(self, future):
         super().on_end(future)
@@ -561,6 +586,12 @@ class NodeKernel(ProcessKernel):
             self.leaving = message["status"]
         elif isinstance(message, dict) and isinstance(message.get("event"), str):
             self.add_message(message)
+
+    async def take_environment(self, changed):
+        if any(name == "TZ" or name.startswith(("NODE_", "UV_", "OPENSSL_", "SSL_", "ICU_")) for name in changed):
+            return False  # node has read it
+        await self.write(json.dumps({"environment": changed}).encode() + b"\n")
+        return True
 
     async def send(self, request):
         await self.write(json.dumps({"run": request}).encode() + b"\n")

@@ -225,6 +225,7 @@ function listen() {
 const worker = new Worker(`(${listen})()`, { eval: true });
 worker.on('exit', () => process.exit(0));
 worker.on('message', (request) => {
+  if (request.environment) Object.assign(process.env, request.environment);
   if (request.run) run(request.run);
   if (request.interrupt && finish) finish({ message: 'interrupted' });  // it waits, and runs no code that could be terminated
   if (request.reseed !== undefined) reseed();

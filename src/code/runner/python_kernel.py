@@ -18,6 +18,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 import warnings
 
 from IPython.core.displayhook import DisplayHook
@@ -245,11 +246,18 @@ def make_shell():
         return formats, metadata
 
     shell.display_formatter.format = with_description
-    for code in ("1 + 1", "raise ValueError('warm-up')", "await __import__('asyncio').sleep(0)"):  # loads what cells need
+    rehearse(shell)
+    return shell
+
+
+def rehearse(shell):
+    """Loads what cells need; in a kernel, also into memory of its own."""
+    fd, channel.fd = channel.fd, None
+    for code in ("1 + 1", "raise ValueError('warm-up')", "await __import__('asyncio').sleep(0)"):
         shell.run_cell(code, store_history=False)
     shell.reset(new_session=True)
     shell.execution_count = 1
-    return shell
+    channel.fd = fd
 
 
 # ---- A kernel's life ----
@@ -273,6 +281,12 @@ class Kernel:
                 os._exit(0)
             if "busy" in request:
                 channel.message({"event": "busy", "busy": self.is_busy()})
+            elif "rehearse" in request:
+                rehearse(self.shell)
+                channel.message({"event": "ready"})
+            elif "environment" in request:
+                os.environ.update(request["environment"])
+                time.tzset()
             else:
                 self.run(request)
 

@@ -2,15 +2,18 @@
 """Contexts that keep state, and the kernels behind them: what the daemon starts in a sandbox to run code cell by cell.
 
 One connection to a port of the loopback is one request: a line of JSON, answered by lines of JSON (see docs/code-interpreter.md,
-"Inside"). Nothing here has a timer while nothing runs, so that an idle sandbox stands still.
+"Inside"). Nothing here has a timer while nothing runs, so that an idle sandbox stands still. In a sandbox of the pool it is started
+before there is an owner, whose first request tells what he has set.
 """
 import asyncio
 import json
 import os
 import secrets
 import signal
+import site
 import socket
 import sys
+import time
 import types
 
 MAX_REQUEST = 40 << 20
@@ -54,8 +57,10 @@ class Context:
     async def ready_kernel(self):
         if self.kernel is None or self.kernel.is_dead:
             self.kernel = None
-            kernel = kernels.KERNELS[self.language](self.id, self.cwd)
-            await kernel.start()
+            kernel = pooled.take_kernel(self)
+            if kernel is None:
+                kernel = kernels.KERNELS[self.language](self.id, self.cwd)
+                await kernel.start()
             self.kernel = kernel
         return self.kernel
 
@@ -94,6 +99,104 @@ def find_context(request):
         return contexts[context_id]
     language = language_of(request.get("language") or "python")
     return contexts.get("default-" + language) or new_context("default-" + language, language, request.get("cwd"))
+
+
+# ---- In the pool ----
+
+# What a program, and not a cell, looks at: with another value of these, everything is started again.
+READ_AT_START = ("PYTHON", "LD_", "LC_", "IPYTHON", "JUPYTER", "MPL", "XDG_", "CONDA", "MALLOC_", "GLIBC_", "OPENSSL_")
+READ_AT_START_EXACTLY = {"PATH", "HOME", "LANG", "LANGUAGE", "VIRTUAL_ENV", "TERM", "COLUMNS", "LINES", "TMPDIR", "TEMP", "TMP"}
+RESTART_PATIENCE = 1.0       # for those who have connected and ask nothing
+
+
+class Asks(Exception):
+    """In place of an answer: the daemon is to do something, and ask again."""
+
+
+def places_of_modules():
+    """When they were changed last: what a start would find that is in them."""
+    home = os.path.expanduser("~")
+    places = [*site.getsitepackages(), site.getusersitepackages(), "/etc/ipython", "/etc/matplotlib", home + "/.config/matplotlib",
+              home + "/.ipython", home + "/.ipython/profile_default", home + "/.ipython/profile_default/startup"]
+    seen = []
+    for place in places:
+        try:
+            status = os.stat(place)
+            seen.append((status.st_ino, status.st_mtime_ns))
+        except OSError:
+            seen.append(None)
+    return seen
+
+
+class Pooled:
+    """What is up before there is an owner: a kernel for the default context of some languages."""
+
+    def __init__(self):
+        self.waits = False
+        self.kernels = {}  # by language
+        self.turn = asyncio.Lock()
+        self.is_restarting = False
+
+    async def warm(self, languages):
+        for language in map(language_of, languages):
+            kernel = kernels.KERNELS[language]("default-" + language, default_cwd())
+            await kernel.start()
+            self.kernels[language] = kernel
+            await asyncio.wait_for(kernel.rehearse(), kernels.START_PATIENCE)
+        self.places = places_of_modules()
+        self.waits = True
+
+    def take_kernel(self, context):
+        kernel = self.kernels.get(context.language)
+        if kernel is None or kernel.context_id != context.id:
+            return None
+        del self.kernels[context.language]
+        if not kernel.is_dead and kernel.cwd == context.cwd:
+            return kernel
+        kernel.kill()
+        return None
+
+    async def meet_owner(self, owner):
+        async with self.turn:
+            if self.is_restarting:
+                raise Asks("again")
+            if not self.waits:
+                return
+            if owner is None:
+                raise Asks("owner")
+            changed = {name: value for name, value in owner["env"].items() if os.environ.get(name) != value}
+            is_early = any(name in READ_AT_START_EXACTLY or name.startswith(READ_AT_START) for name in changed)
+            if is_early or places_of_modules() != self.places:
+                self.is_restarting = True
+                asyncio.ensure_future(self.start_again(dict(sorted({**os.environ, **changed}.items()))))
+                raise Asks("again")
+            os.environ.update(changed)
+            kernels.environment = changed
+            time.tzset()
+            for language, kernel in list(self.kernels.items()):
+                if kernel.is_dead or kernel.cwd != default_cwd() or not await kernel.take_environment(changed):
+                    kernel.kill()
+                    del self.kernels[language]
+            self.waits = False
+
+    async def start_again(self, environment):
+        """The same program, as if it had not run yet. Who connects meanwhile waits at the port."""
+        asyncio.get_running_loop().remove_reader(LISTENER)
+        deadline = time.monotonic() + RESTART_PATIENCE
+        await asyncio.sleep(0.02)  # for those who are being taken in
+        while open_connections and time.monotonic() < deadline:
+            await asyncio.sleep(0.005)
+        for kernel in self.kernels.values():
+            kernel.kill()
+            try:
+                os.waitpid(kernel.pid, 0)
+            except ChildProcessError:  # not ours, or seen to its end already
+                pass
+        kernels.forge.end()
+        start_over(environment)
+
+
+pooled = Pooled()
 
 
 class Run:
@@ -204,6 +307,9 @@ class Run:
 
 # ---- Connections ----
 
+open_connections = set()
+
+
 class Connection:
     def __init__(self, reader, writer):
         self.reader, self.writer = reader, writer
@@ -223,13 +329,18 @@ class Connection:
             self.is_gone = True
 
     async def serve(self):
+        open_connections.add(self)
         try:
             line = await self.reader.readline()
             request = json.loads(line)
             handler = HANDLERS.get(request.get("op"))
             if handler is None:
                 raise Failed("invalid_argument", "op: not one of mine")
+            if handler not in (serve_warm, serve_reseed):
+                await pooled.meet_owner(request.pop("owner", None))
             await handler(self, request)
+        except Asks as wish:
+            await self.send({"event": str(wish)})
         except Failed as failure:
             await self.send({"event": "failed", "code": failure.code, "message": str(failure)})
         except (ValueError, AttributeError, TypeError, KeyError) as error:
@@ -238,6 +349,7 @@ class Connection:
             pass
         finally:
             self.close()
+            open_connections.discard(self)
 
     async def beat(self):
         while True:
@@ -326,6 +438,11 @@ async def serve_create(connection, request):
     await connection.send({"event": "context", **context.view()})
 
 
+async def serve_warm(connection, request):
+    await pooled.warm(request["languages"])
+    await connection.send({"event": "ok"})
+
+
 async def serve_list(connection, request):
     await connection.send({"event": "contexts", "contexts": [context.view() for context in contexts.values()]})
 
@@ -360,7 +477,8 @@ async def serve_interrupt(connection, request):
 
 async def serve_reseed(connection, request):
     """After a restore: others may go on from the same memory."""
-    kernels = [context.kernel for context in contexts.values() if context.kernel is not None and not context.kernel.is_dead]
+    kernels = [kernel for kernel in [*(context.kernel for context in contexts.values()), *pooled.kernels.values()]
+               if kernel is not None and not kernel.is_dead]
     for kernel in kernels:
         kernel.is_fresh.clear()
         kernel.reseed(str(request.get("seed", "")))
@@ -372,19 +490,19 @@ async def serve_reseed(connection, request):
 
 
 HANDLERS = {"run": serve_run, "create": serve_create, "list": serve_list, "delete": serve_delete, "restart": serve_restart,
-            "interrupt": serve_interrupt, "reseed": serve_reseed}
+            "interrupt": serve_interrupt, "reseed": serve_reseed, "warm": serve_warm}
 
 
 async def main(listener):
     kernels.forge.listen()
     server = await asyncio.start_server(lambda reader, writer: Connection(reader, writer).serve(), sock=listener, limit=MAX_REQUEST)
-    print(json.dumps({"event": "ready"}), flush=True)
+    if not IS_AGAIN:
+        print(json.dumps({"event": "ready"}), flush=True)
     async with server:
         await server.serve_forever()
 
 
-def start():
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+def listen():
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -393,6 +511,31 @@ def start():
         print(json.dumps({"event": "failed", "code": "unavailable", "message": f"port {PORT}: {error.strerror}"}), flush=True)
         sys.exit(1)
     listener.listen(128)
+    return listener
+
+
+def start_over(environment):
+    """Does not return. The port stays open."""
+    os.set_inheritable(LISTENER, True)
+    files = os.memfd_create("code", 0)
+    with open(files, "w", closefd=False) as file:
+        json.dump({**FILES, "listener": LISTENER}, file)
+    os.lseek(files, 0, os.SEEK_SET)
+    os.dup2(files, 0)
+    os.close(files)
+    try:
+        os.execvpe(sys.orig_argv[0], sys.orig_argv, environment)
+    finally:
+        os._exit(127)  # the next call finds nobody, and says why one cannot be started
+
+
+def start():
+    global LISTENER, IS_AGAIN
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    IS_AGAIN = "listener" in FILES
+    listener = socket.socket(fileno=FILES["listener"]) if IS_AGAIN else listen()
+    listener.set_inheritable(False)
+    LISTENER = listener.fileno()
     kernels.forge = kernels.Forge(listener)
     asyncio.run(main(listener))
 

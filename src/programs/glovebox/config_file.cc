@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "programs/glovebox/config_file.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <sstream>
 
 #include "base/text.h"
+#include "code/interpreter.h"
 #include "http/json.h"
 #include "policy/egress.h"
 
@@ -84,6 +86,18 @@ std::string optional_boolean(const toml::node& node, std::optional<bool>* field)
   return *field ? "" : "must be true or false";
 }
 
+std::string warm_languages(const toml::node& node, std::vector<std::string>* languages) {
+  const toml::array* names = node.as_array();
+  if (names == nullptr) return "must be an array of languages";
+  for (const auto& item : *names) {
+    const auto name = item.value_exact<std::string>().value_or("");
+    if (std::ranges::find(code::kLanguages, name) == code::kLanguages.end()) return "may name python, javascript and bash";
+    if (std::ranges::find(*languages, name) != languages->end()) return "names " + name + " twice";
+    languages->push_back(name);
+  }
+  return "";
+}
+
 // What a pool of one class says: a number, or a table.
 std::string pool_class(const toml::node& node, sandbox::PoolTarget* target) {
   const toml::table* table = node.as_table();
@@ -92,6 +106,7 @@ std::string pool_class(const toml::node& node, sandbox::PoolTarget* target) {
       {"count", integer(0, kMostPooled, [=](int64_t v) { target->count = static_cast<size_t>(v); })},
       {"max", integer(0, kMostPooled, [=](int64_t v) { target->max = static_cast<size_t>(v); })},
       {"network", [=](const toml::node& n) { return optional_boolean(n, &target->network); }},
+      {"warm", [=](const toml::node& n) { return warm_languages(n, &target->warm); }},
       {"cpus", [=](const toml::node& n) { return cpus(&target->cpus.emplace())(n); }},
       {"memory_mb", [=](const toml::node& n) { return mebibytes(&target->memory_bytes.emplace())(n); }},
       {"disk_mb", [=](const toml::node& n) { return mebibytes(&target->disk_bytes.emplace())(n); }},

@@ -222,6 +222,7 @@ Result<void> Daemon::listen() {
   parts_.network = network_.get();
   parts_.volumes = &manager_->volumes();
   code_ = std::make_unique<code::Interpreter>(*manager_);
+  manager_->set_warmer([this](sandbox::Inside& inside, const std::vector<std::string>& languages) { return code_->warm(inside, languages); });
   parts_.code = code_.get();
   parts_.pool = pool_.get();
   parts_.executor = loop_.get_executor();

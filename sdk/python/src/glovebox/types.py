@@ -382,6 +382,8 @@ class Pool:
     refill_ms: float
     network: bool  # For calls with a network policy.
     max: int  # The most that `wanted` becomes.
+    warm: List[Literal["python", "javascript", "bash"]]  # Languages whose kernels are up in them.
+    ready_warm: int  # Of these, the ones with kernels that are up.
 
 
 @dataclass(frozen=True)
