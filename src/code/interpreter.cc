@@ -230,18 +230,32 @@ Async<Interpreter::Opened> Interpreter::open_once(sandbox::Inside& inside,
 }
 
 // Only a runner that lives has the port for sure; what else listens there may not be what the
-// environment is for.
-std::string Interpreter::introduced(const Caller& caller, const std::string& sandbox,
-                                    const std::string& request) const {
-  if (introduced_.contains(sandbox)) return request;
-  const auto info = service_.get(caller, sandbox);
-  const auto running = service_.executions(caller, sandbox, true, SIZE_MAX, "");
-  const auto is_runner = [](const sandbox::ExecInfo& e) {
-    return e.name == kRunnerName && e.background;
-  };
-  if (!info || !running || std::ranges::none_of(running->items, is_runner)) return request;
-  sandbox::StringMap env = info->secrets;
-  env.insert(info->env.begin(), info->env.end());
+// environment is for. One whose execution has ended with a reset may go on in the memory of then.
+Async<bool> Interpreter::has_runner(const Caller& caller, const std::string& sandbox,
+                                    bool is_asked) {
+  GB_CO_TRY(const auto info, service_.get(caller, sandbox));
+  GB_CO_TRY(const auto executions, service_.executions(caller, sandbox, {}, SIZE_MAX, ""));
+  std::set<int64_t> ended;
+  for (const sandbox::ExecInfo& e : executions.items) {
+    if (e.name != kRunnerName || !e.background) continue;
+    if (!e.outcome) co_return true;
+    ended.insert(e.pid);
+  }
+  if (!is_asked || ended.empty()) co_return false;
+  GB_CO_TRY(const auto processes, co_await service_.processes(caller, sandbox));
+  co_return std::ranges::any_of(processes, [&](const sandbox::ProcessInfo& p) {
+    return ended.contains(p.pid) && p.user == info.user;
+  });
+}
+
+Async<std::string> Interpreter::introduced(const Caller& caller, const std::string& sandbox,
+                                           const std::string& request, bool is_asked) {
+  if (introduced_.contains(sandbox)) co_return request;
+  GB_CO_TRY(const bool has_it, co_await has_runner(caller, sandbox, is_asked));
+  if (!has_it) co_return request;
+  GB_CO_TRY(const auto info, service_.get(caller, sandbox));
+  sandbox::StringMap env = info.secrets;
+  env.insert(info.env.begin(), info.env.end());
   std::string out = request.substr(0, request.rfind('}')) + ",\"owner\":{\"env\":{";
   bool is_first = true;
   for (const auto& [name, value] : env) {
@@ -250,16 +264,17 @@ std::string Interpreter::introduced(const Caller& caller, const std::string& san
     out += ':';
     append_json_string(out, value);
   }
-  return out + "}}}\n";
+  co_return out + "}}}\n";
 }
 
 Async<Interpreter::Opened> Interpreter::open(const Caller& caller, const std::string& sandbox,
                                              std::string request,
                                              std::shared_ptr<Conversation>* place) {
   Owned inside(service_, caller, sandbox);
-  bool has_started = false;
+  bool has_started = false, is_asked = false;
   for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
-    auto opened = co_await open_once(inside, introduced(caller, sandbox, request), place);
+    GB_CO_TRY(const std::string told, co_await introduced(caller, sandbox, request, is_asked));
+    auto opened = co_await open_once(inside, told, place);
     const bool is_missing = !opened && opened.error().code == Code::kPreviewUnreachable;
     if (!opened && (!is_missing || std::exchange(has_started, true))) co_return opened;
     if (!opened) {
@@ -267,8 +282,8 @@ Async<Interpreter::Opened> Interpreter::open(const Caller& caller, const std::st
       continue;
     }
     const Wish wish = decode_wish(opened->first);
-    if (wish == Wish::kOwner)
-      introduced_.erase(sandbox);  // it is from the pool again: a reset, say
+    is_asked = wish == Wish::kOwner;
+    if (is_asked) introduced_.erase(sandbox);  // it is from the pool again: a reset, say
     if (wish != Wish::kNone) continue;
     forget_ended();
     introduced_.insert(sandbox);

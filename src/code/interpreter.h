@@ -133,8 +133,10 @@ class Interpreter {
   static Async<Opened> open_once(sandbox::Inside& inside, const std::string& request,
                                  std::shared_ptr<Conversation>* place);
   // A request with what the runner must know of its owner, where it may not have been told.
-  std::string introduced(const sandbox::Caller& caller, const std::string& sandbox,
-                         const std::string& request) const;
+  // `is_asked`: it has said that it was not.
+  Async<std::string> introduced(const sandbox::Caller& caller, const std::string& sandbox,
+                                const std::string& request, bool is_asked);
+  Async<bool> has_runner(const sandbox::Caller& caller, const std::string& sandbox, bool is_asked);
   Async<void> start_once(const sandbox::Caller& caller, const std::string& sandbox);
   Async<void> start(const sandbox::Caller& caller, const std::string& sandbox);
   // Keeps the sandbox awake as long as the runner holds the connection: something that a cell

@@ -136,6 +136,7 @@ void RunningExecution::attach_to_forget(std::shared_ptr<channel::Link> link, std
   link_ = std::move(link);
   channel_ = link_->open(this);
   agent_exited_ = start_answered_ = false;
+  forget_counts();
   counts_.alive = std::move(alive);
   gone_ = false;
   attached_ = true;
@@ -159,10 +160,15 @@ void RunningExecution::detach() {
   channel_ = 0;
   link_.reset();
   kept_opened_ = true;
+  forget_counts();
+  changed_.notify();
+}
+
+// What was said on the last channel.
+void RunningExecution::forget_counts() {
   unkept_[0] = unkept_[1] = 0;
   stdin_sent_ = stdin_taken_ = stdin_acked_ = stdin_extra_ = 0;
   stdin_base_.reset();
-  changed_.notify();
 }
 
 Result<void> RunningExecution::remove_files() {

@@ -92,6 +92,7 @@ class RunningExecution : public Execution, public channel::Receiver, public std:
   void take_exited(const std::string& payload);
   Awaitable<void> watch_limit(Deadline deadline);
   void mark_gone();
+  void forget_counts();
   Awaitable<void> settle(ExecInfo ended, bool had_oom);  // after EXITED: decide oom, end, write, record, tell the agent
   Awaitable<void> record_end();
   Awaitable<void> record_start();  // once it has run for a moment

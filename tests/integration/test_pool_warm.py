@@ -190,6 +190,10 @@ def test_a_copy_made_before_the_first_cell_has_its_own_environment(pooled, tier)
     assert parent.value(ask) == repr(("parent", "hidden", parent.box.id))
     assert [copy.value(ask) for copy in copies] == [repr((f"copy {n}", None, copy.box.id)) for n, copy in enumerate(copies)]
     assert len({cells.value("(random.random(), os.urandom(8))") for cells in (parent, *copies)}) == 3
+    parent.ok("spoilt = 1")
+    parent.box.api.call("POST", parent.box.path + "/reset", json={"snapshot": snapshot["id"]})
+    assert parent.value(ask) == repr(("parent", "hidden", parent.box.id)), "the runner of then is told anew"
+    assert parent.failed("spoilt")["name"] == "NameError"
     for cells in (parent, *copies):
         cells.box.kill()
     pooled.admin.call("DELETE", "/v1/snapshots/" + snapshot["id"])
