@@ -97,9 +97,11 @@ Async<Sandbox::Written> Sandbox::write_image_now(std::string directory, Deadline
   }
   const bool stood_still = info().frozen;
   if (stood_still) GB_CO_TRYV(co_await run_for_a_moment());
+  const auto held_since = Clock::now();
   auto written = co_await hold_and_write(directory, deadline);
   auto stall = co_await link_->go_on(after(config().patience.answer));
-  // A sandbox whose clock stood still with it cannot tell.
+  // A machine's clock stood still with it, and its agent held everything from the beginning.
+  if (stall && info().tier == runtime::Tier::kMicrovm) *stall = std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - held_since);
   if (written && stall) written->content.stall = std::max(written->content.stall, *stall);
   if (stood_still) (void)co_await stop_processes();
   if (written && !stall) co_return fail(stall.error());

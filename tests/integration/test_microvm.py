@@ -232,3 +232,33 @@ def test_snapshot_forks_and_hibernation_keep_what_runs_and_share_no_identity(emu
     api.call("DELETE", box.path)
     ids = [sandbox.id for sandbox in [box, copy, *children, *networked]]
     eventually(lambda: not host.leftovers(emulating.pid, emulating.data_dir, ids), 10, "nothing is left")
+
+
+DRAWER = """
+import os, socket
+name = os.open("/tmp/drawn", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+while True:
+    os.write(name, (os.urandom(8).hex() + " " + socket.gethostname() + "\\n").encode())
+"""
+
+
+def test_nothing_runs_in_a_copy_before_it_is_itself(emulating):
+    """Random numbers and the host's name as a program draws them without a pause, from the first moment of the copies on."""
+    box = emulating.admin.create(runtime="microvm", limits={"memory_mb": 256})
+    box.put("/tmp/drawer.py", DRAWER.encode())
+    box.start(["python3", "/tmp/drawer.py"])
+    eventually(lambda: box.exists("/tmp/drawn") and len(box.get("/tmp/drawn")) > 2000, 30, "it draws")
+    children = [Sandbox(emulating.admin, info) for info in box.api.call("POST", box.path + "/fork", expect=201, json={"count": 2})["sandboxes"]]
+    time.sleep(0.5)
+    inherited, own = [], []
+    for sandbox in [box, *children]:
+        lines = [line.split() for line in sandbox.get("/tmp/drawn").decode().splitlines()]
+        inherited.append([line for line in lines if line[1] == box.id])
+        own.append({line[0] for line in lines if line[1] == sandbox.id})
+    assert inherited[1] == inherited[2] == inherited[0][: len(inherited[1])], "all that has the source's name is from before the copy"
+    own[0] -= {number for number, _ in inherited[1]}
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert len(own[one]) > 10 and len(own[other]) > 10
+        assert len(own[one] & own[other]) <= 1, "at most the one that was drawn and not yet written"
+    for sandbox in [box, *children]:
+        box.api.call("DELETE", sandbox.path)

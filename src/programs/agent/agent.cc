@@ -209,16 +209,19 @@ void Agent::on_hello(Inbox::Message& message) {
   apply_hello(*hello);
   std::optional<json::object> resumed;
   const json::value* identity = find_field(*hello, "resumed");
-  if (identity != nullptr && identity->is_object()) resumed = resume(*hello, identity->get_object());
+  if (identity != nullptr && identity->is_object()) resumed = resume(*hello, identity->get_object(), options_.freezer);
+  options_.freezer.go_on();
   outbox_.send(0, Type::kHelloOk, hello_answer(std::move(resumed)));
 }
 
-// From here to PROCEED the clock is looked at often: the longest time between two looks is how long everything stood still.
+// From here to PROCEED the clock is looked at often: the longest time between two looks is how long everything stood still. Where the
+// agent itself stops the rest, it is all the time until PROCEED.
 void Agent::on_prepare() {
   outbox_.hold(Type::kPrepared);
+  options_.freezer.stop();
   is_held_ = true;
   longest_gap_ = {};
-  looked_at_ = std::chrono::steady_clock::now();
+  held_since_ = looked_at_ = std::chrono::steady_clock::now();
   loop_.in(kClockLook, [this] { look_at_clock(); });
 }
 
@@ -232,10 +235,12 @@ void Agent::look_at_clock() {
 
 void Agent::on_proceed(const Inbox::Message& message) {
   look_at_clock();
+  if (is_held_ && options_.freezer.works()) longest_gap_ = std::chrono::duration_cast<std::chrono::microseconds>(looked_at_ - held_since_);
   // A machine's clock stands still with it.
   if (options_.may_change_system && message.payload.size() == 8) {
     set_clock(static_cast<int64_t>(channel::get_u64(message.payload.data())), kCopyToleranceNs);
   }
+  options_.freezer.go_on();
   is_held_ = false;
   outbox_.go_on();
   std::string stall;

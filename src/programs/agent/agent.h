@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "programs/agent/execution.h"
+#include "programs/agent/freezer.h"
 #include "programs/agent/inbox.h"
 #include "programs/agent/requests.h"
 #include "programs/agent/setup.h"
@@ -20,6 +21,7 @@ struct AgentOptions {
   int dev_null = -1;
   bool may_change_system = true;  // host name, /etc, loopback, clock
   rlimit64 open_files = {};       // as the agent was started with
+  Freezer freezer;
   SteadyTime started;
 };
 
@@ -59,7 +61,7 @@ class Agent {
   Loop loop_;
   Outbox outbox_;
   Inbox inbox_;
-  Supervisors supervisors_;
+  Supervisors supervisors_{options_.freezer};
   Killer killer_;
   OomWatch oom_{owns_kernel(), "/proc/vmstat"};
   Users users_;
@@ -71,7 +73,7 @@ class Agent {
   std::vector<std::string> orphaned_;  // executions whose supervisor was killed
   size_t next_pumped_ = 0;
   bool is_held_ = false;      // somebody is copying the sandbox
-  SteadyTime looked_at_ = {};  // at the clock, while held
+  SteadyTime held_since_ = {}, looked_at_ = {};  // at the clock, while held
   std::chrono::microseconds longest_gap_{0};
   Requests requests_;
 };

@@ -40,6 +40,7 @@ constexpr unsigned kAgentPort = 52;  // vsock
 constexpr int kPatienceMs = 5000;    // for devices and the host
 constexpr int kSpareProcesses = 1;   // the agent, as where the host counts
 constexpr rlim_t kMaxOpenFiles = 1 << 20;
+constexpr int kFirstHighFd = 10;     // above what the agent starts with
 // Beside what root inside has: the clock and the addresses of a machine that is a copy, /proc and host name (privilege.h).
 constexpr uint64_t kAgentCapabilities =
     sys::kInsideCapabilities | sys::capability_bit(CAP_SYS_ADMIN) | sys::capability_bit(CAP_SYS_TIME) | sys::capability_bit(CAP_NET_ADMIN);
@@ -223,8 +224,21 @@ void prefer_killing_to_thrashing() {
   write_text("/sys/kernel/mm/lru_gen/min_ttl_ms", "1000");
 }
 
-// Everything of the sandbox is in one group, so that a flood of processes meets its limit and not the kernel's end.
-void limit_processes(const std::string& pids) {
+struct Group {
+  int procs = -1, freeze = -1;  // kGroupFds, not yet in their places
+};
+
+int open_above(const std::string& path) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  const int moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, kFirstHighFd);
+  must(moved >= 0, path);
+  close(fd);
+  return moved;
+}
+
+// Everything of the sandbox is in one group, so that a flood of processes meets its limit and not the kernel's end; all but the agent
+// in a group below, which can stand still.
+Group make_groups(const std::string& pids) {
   const std::string tree = "/cgroup";
   mkdir(tree.c_str(), 0755);
   mount_must("cgroup2", tree, "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr);
@@ -234,6 +248,9 @@ void limit_processes(const std::string& pids) {
     must(write_text(tree + "/sandbox/pids.max", std::to_string(limit + kSpareProcesses)), "pids.max");
   }
   must(write_text(tree + "/sandbox/cgroup.procs", "0"), "cgroup.procs");
+  const std::string inside = tree + "/sandbox/inside";
+  must(mkdir(inside.c_str(), 0755) == 0, "cgroup");
+  return {open_above(inside + "/cgroup.procs"), open_above(inside + "/cgroup.freeze")};
 }
 
 // ---- Network ----
@@ -281,8 +298,9 @@ int connect_to_host() {
 void set_network_switches(bool has_link) {
   write_text("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
   write_text("/proc/sys/net/ipv4/ping_group_range", "0 65535");
-  if (!has_link) return;
-  for (const char* name : {"all", "default"}) write_text(std::string("/proc/sys/net/ipv6/conf/") + name + "/disable_ipv6", "1");
+  // The card of a machine without a link may get one in a copy; its loopback keeps ::1.
+  for (const char* name : {"default", "eth0", "unplugged"}) write_text(std::string("/proc/sys/net/ipv6/conf/") + name + "/disable_ipv6", "1");
+  if (has_link) write_text("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
 }
 
 void mask_proc() {
@@ -339,7 +357,7 @@ void enter_root() {
   for (off_t at = 0; at < st.st_size;) must(sendfile(copy, program, &at, static_cast<size_t>(st.st_size - at)) > 0, "agent");
   close(program);
   must(fcntl(copy, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0, "agent");
-  static const char* const argv[] = {"glovebox-agent", nullptr};
+  static const char* const argv[] = {"glovebox-agent", "--guest", nullptr};
   static const char* const environment[] = {nullptr};
   syscall(SYS_execveat, copy, "", argv, environment, AT_EMPTY_PATH);
   fail("agent");
@@ -362,7 +380,7 @@ void become_guest() {
   if (!boot.hostname.empty()) must(sethostname(boot.hostname.data(), boot.hostname.size()) == 0, "hostname");
   set_network_switches(!boot.networks.empty());
   prefer_killing_to_thrashing();
-  limit_processes(boot.pids);
+  const Group group = make_groups(boot.pids);
   const int channel = boot.channel == "vsock" ? connect_to_host() : open_virtio_port();
   enter_root();
   mask_proc();
@@ -370,6 +388,7 @@ void become_guest() {
   drop_capabilities();
   must(dup2(channel, STDIN_FILENO) >= 0 && dup2(channel, STDOUT_FILENO) >= 0, "channel");
   close(channel);
+  must(dup2(group.procs, kGroupFds[0]) >= 0 && dup2(group.freeze, kGroupFds[1]) >= 0, "cgroup");
   go_on_as_agent();
 }
 

@@ -27,11 +27,11 @@ constexpr int kFirstOwnFd = 200;  // above what shells and programs use by numbe
   _exit(70);
 }
 
-int move_up(int fd) {
+int move_up(int fd, int flags) {
   int moved = fcntl(fd, F_DUPFD_CLOEXEC, kFirstOwnFd);
   if (moved < 0) moved = fcntl(fd, F_DUPFD_CLOEXEC, 3);  // a very low limit of open files
   if (moved < 0) die("moving the channel");
-  if (fcntl(moved, F_SETFL, fcntl(moved, F_GETFL) | O_NONBLOCK) != 0) die("O_NONBLOCK");
+  if (flags != 0 && fcntl(moved, F_SETFL, fcntl(moved, F_GETFL) | flags) != 0) die("O_NONBLOCK");
   return moved;
 }
 
@@ -48,16 +48,25 @@ int open_null() {
 
 // What a parent forgot to close would be in every process of the sandbox. gVisor reads the bounds as signed, so the end is
 // INT_MAX: with ~0u it refuses, and closing one by one takes it a tenth of a second.
-void close_inherited() {
-  if (syscall(SYS_close_range, 3, INT_MAX, 0) == 0) return;
+void close_inherited(int first) {
+  if (syscall(SYS_close_range, first, INT_MAX, 0) == 0) return;
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
-  for (rlim_t fd = 3; fd < limit.rlim_cur && fd < 65536; ++fd) close(static_cast<int>(fd));
+  for (auto fd = static_cast<rlim_t>(first); fd < limit.rlim_cur && fd < 65536; ++fd) close(static_cast<int>(fd));
+}
+
+glovebox::agent::Freezer take_group() {
+  int moved[2];
+  for (int i = 0; i < 2; ++i) {
+    moved[i] = move_up(glovebox::agent::kGroupFds[i], 0);
+    close(glovebox::agent::kGroupFds[i]);
+  }
+  return {moved[0], moved[1]};
 }
 
 void take_channel(glovebox::agent::AgentOptions& options) {
-  options.from_daemon = move_up(STDIN_FILENO);
-  options.to_daemon = move_up(STDOUT_FILENO);
+  options.from_daemon = move_up(STDIN_FILENO, O_NONBLOCK);
+  options.to_daemon = move_up(STDOUT_FILENO, O_NONBLOCK);
   options.dev_null = open_null();
   for (int fd = 0; fd < 3; ++fd) {
     if (dup2(options.dev_null, fd) < 0) die("dup2");
@@ -88,6 +97,7 @@ rlimit64 raise_open_files() {
 int main(int argc, char** argv) {
   glovebox::agent::AgentOptions options;
   options.started = std::chrono::steady_clock::now();
+  bool is_guest = false;
   for (int i = 1; i < argc; ++i) {
     if (strcmp(argv[i], "--version") == 0) {
       puts("glovebox-agent " GLOVEBOX_VERSION);
@@ -95,6 +105,10 @@ int main(int argc, char** argv) {
     }
     if (strcmp(argv[0], "/init") == 0) break;  // words that the kernel did not understand
     if (strcmp(argv[i], "--relay") == 0) glovebox::agent::relay();
+    if (strcmp(argv[i], "--guest") == 0) {
+      is_guest = true;
+      continue;
+    }
     if (strcmp(argv[i], "--no-setup") != 0) {
       fputs(
           "usage: glovebox-agent [--no-setup | --relay]\n  speaks spec/channel.md on standard input and "
@@ -109,8 +123,9 @@ int main(int argc, char** argv) {
   if (getpid() == 1 && strcmp(argv[0], "/init") == 0) glovebox::agent::become_guest();
   mallopt(M_ARENA_MAX, 1);
   mallopt(M_TRIM_THRESHOLD, 128 * 1024);
-  close_inherited();
+  close_inherited(is_guest ? glovebox::agent::kGroupFds[1] + 1 : 3);
   take_channel(options);
+  if (is_guest) options.freezer = take_group();
   reset_signals();
   umask(0);  // modes are meant as they are given; executions get 022
   [[maybe_unused]] const int entered = chdir("/");

@@ -24,6 +24,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "programs/agent/connections.h"
 #include "programs/agent/directories.h"
 #include "programs/agent/guest_network.h"
 #include "programs/agent/loop.h"
@@ -101,7 +102,8 @@ std::vector<std::string> hooks() {
   return found;
 }
 
-[[noreturn]] void become_hook(const char* path, char* const* environment) {
+[[noreturn]] void become_hook(const char* path, char* const* environment, const Freezer& freezer) {
+  freezer.enter();
   ::setsid();
   const int null = ::open("/dev/null", O_RDWR);
   for (int fd = 0; fd < 3; ++fd) ::dup2(null, fd);
@@ -118,12 +120,12 @@ std::vector<std::string> hooks() {
 }
 
 // Empty when it ended well, else what was wrong with it.
-std::string run_hook(const std::string& path, const std::vector<std::string>& environment, SteadyTime deadline) {
+std::string run_hook(const std::string& path, const std::vector<std::string>& environment, const Freezer& freezer, SteadyTime deadline) {
   std::vector<char*> envp;
   for (const auto& entry : environment) envp.push_back(const_cast<char*>(entry.c_str()));
   envp.push_back(nullptr);
   const pid_t pid = ::fork();
-  if (pid == 0) become_hook(path.c_str(), envp.data());
+  if (pid == 0) become_hook(path.c_str(), envp.data(), freezer);
   if (pid < 0) return path + ": " + errno_text(errno);
   int status = 0;
   for (;;) {
@@ -143,7 +145,7 @@ std::string run_hook(const std::string& path, const std::vector<std::string>& en
 }
 
 // Each gets a seed of its own.
-void run_hooks(const std::string& sandbox, json::object& answer) {
+void run_hooks(const std::string& sandbox, const Freezer& freezer, json::object& answer) {
   const SteadyTime deadline = std::chrono::steady_clock::now() + kHookPatience;
   const auto found = hooks();
   if (found.size() > kMaxHooks) answer["error"] = std::string(kHooks) + ": holds more than 64 programs";
@@ -152,7 +154,7 @@ void run_hooks(const std::string& sandbox, json::object& answer) {
     const std::string failure = run_hook(path,
                                          {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root",
                                           "GLOVEBOX_SANDBOX=" + sandbox, "GLOVEBOX_RESEED=" + hex(random_bytes(32))},
-                                         deadline);
+                                         freezer, deadline);
     if (!failure.empty()) answer["error"] = failure;
   }
   answer["hooks"] = found.size();
@@ -170,6 +172,7 @@ void take_network(const json::object& settings, json::object& answer) {
   const GuestNetwork present = present_network();
   answer["address"] = present.address;
   answer["mac"] = present.address.empty() ? "" : present.mac;
+  end_connections_of_others(present.address);
 }
 
 std::string hostname() {
@@ -179,7 +182,7 @@ std::string hostname() {
 
 }  // namespace
 
-json::object resume(const json::object& hello, const json::object& identity) {
+json::object resume(const json::object& hello, const json::object& identity, const Freezer& freezer) {
   json::object answer;
   answer["entropy"] = add_entropy(text_field(hello, "seed").value_or(""));
   const std::string machine_id = text_field(identity, "machine_id").value_or("");
@@ -188,7 +191,8 @@ json::object resume(const json::object& hello, const json::object& identity) {
   if (!boot_id.empty()) set_boot_id(boot_id);
   const json::value* network = find_field(hello, "network");
   if (network != nullptr && network->is_object()) take_network(network->get_object(), answer);
-  run_hooks(text_field(hello, "sandbox").value_or(""), answer);
+  freezer.go_on();
+  run_hooks(text_field(hello, "sandbox").value_or(""), freezer, answer);
   answer["hostname"] = hostname();
   answer["machine_id"] = read_line("/etc/machine-id");
   answer["boot_id"] = read_line(kBootId);

@@ -173,6 +173,7 @@ int supervise(void* argument) {
   auto& self = *static_cast<Supervisor*>(argument);
   raw(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   raw(SYS_prctl, PR_SET_NAME, raw_arg("supervisor"), 0, 0, 0);
+  self.pool->freezer_.enter();
   give_up_privilege();
   auto publish = [&self](Phase phase) {
     self.phase.store(phase, std::memory_order_release);
@@ -205,7 +206,7 @@ int supervise(void* argument) {
   }
 }
 
-Supervisors::Supervisors() : oom_score_(execution_oom_score()) {
+Supervisors::Supervisors(Freezer freezer) : freezer_(freezer), oom_score_(execution_oom_score()) {
   event_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 }
 

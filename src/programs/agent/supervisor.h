@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "programs/agent/freezer.h"
 
 // Every execution runs below a *supervisor*: a child process of the agent that is a child
 // subreaper, so whatever the execution forks, however often and with whatever session, stays its
@@ -84,7 +85,7 @@ struct Supervisor {
 
 class Supervisors {
  public:
-  Supervisors();
+  explicit Supervisors(Freezer freezer = {});  // new ones enter its group
   Supervisors(const Supervisors&) =
       delete;  // the processes point to it, for as long as the agent lives
 
@@ -114,6 +115,7 @@ class Supervisors {
   Result<Supervisor*> create();
   void notify(Supervisor& supervisor);
 
+  Freezer freezer_;
   int event_fd_ = -1;
   std::string oom_score_;
   std::atomic<Supervisor*> events_{nullptr};

@@ -25,9 +25,11 @@ using namespace std::chrono_literals;
 constexpr const char* kMetapackage = "linux-image-cloud-amd64";
 constexpr size_t kMaxKernel = 128 << 20, kMaxModule = 32 << 20;
 constexpr auto kPatience = 300s;
+constexpr const char* kInitramfs = "initramfs-";
+constexpr time_t kUnusedSeconds = 7 * 86400;
 // What a guest cannot do without, as far as it is not built in; each brings what it depends on. The last ones help where they exist.
 constexpr const char* kModules[] = {"virtio_mmio", "virtio_pci", "virtio_blk", "virtio_net", "virtio_console", "erofs", "ext4", "overlay"};
-constexpr const char* kOptionalModules[] = {"crc32c_generic", "lz4_decompress", "virtio_rng", "vmw_vsock_virtio_transport", "binfmt_misc", "fuse", "tun"};
+constexpr const char* kOptionalModules[] = {"crc32c_generic", "lz4_decompress", "virtio_rng", "vmw_vsock_virtio_transport", "binfmt_misc", "fuse", "tun", "tcp_diag"};
 
 std::string trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\n"), end = text.find_last_not_of(" \t\n");
@@ -93,10 +95,20 @@ void end_early_in_a_page(std::string* archive) {
   archive->resize((archive->size() + kPage - kEnd - 1) / kPage * kPage + kEnd);
 }
 
+// Those of earlier agents, which another daemon may still have. One that goes on without its file makes it again.
+void remove_unused(const std::string& directory) {
+  for (const auto& name : sys::list_directory(directory)) {
+    if (!name.starts_with(kInitramfs) && !name.starts_with("." + std::string(kInitramfs))) continue;
+    const std::string path = directory + "/" + name;
+    struct stat st{};
+    if (::lstat(path.c_str(), &st) == 0 && st.st_mtim.tv_sec < ::time(nullptr) - kUnusedSeconds) (void)::unlink(path.c_str());
+  }
+}
+
 Result<std::string> initramfs_for(const std::string& directory, const std::string& agent_path) {
   GB_TRY(const auto agent, sha256({agent_path}));
-  const std::string path = directory + "/initramfs-" + agent.substr(0, 16) + ".cpio";
-  if (sys::exists(path)) return path;
+  const std::string path = directory + "/" + kInitramfs + agent.substr(0, 16) + ".cpio";
+  if (::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) == 0) return path;  // and it is in use
   GB_TRY(const auto program, sys::read_file(agent_path, kMaxKernel));
   GB_TRY(const auto modules, sys::read_file(directory + "/modules.cpio", kMaxKernel));
   Archive first;
@@ -105,7 +117,10 @@ Result<std::string> initramfs_for(const std::string& directory, const std::strin
   first.file("init", program, 0755);
   std::string archive = first.take() + modules;
   end_early_in_a_page(&archive);
-  GB_TRYV(sys::put_file(path, archive, 0644));
+  const std::string beside = directory + "/.initramfs-" + std::to_string(::getpid());
+  GB_TRYV(sys::put_file(beside, archive, 0644));
+  if (::rename(beside.c_str(), path.c_str()) != 0) return fail_errno(path);
+  remove_unused(directory);
   return path;
 }
 
