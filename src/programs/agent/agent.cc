@@ -217,8 +217,8 @@ void Agent::on_hello(Inbox::Message& message) {
 // From here to PROCEED the clock is looked at often: the longest time between two looks is how long everything stood still. Where the
 // agent itself stops the rest, it is all the time until PROCEED.
 void Agent::on_prepare() {
+  options_.freezer.stop();  // before the answer, which may be the last thing that it does here
   outbox_.hold(Type::kPrepared);
-  options_.freezer.stop();
   is_held_ = true;
   longest_gap_ = {};
   held_since_ = looked_at_ = std::chrono::steady_clock::now();
