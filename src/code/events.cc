@@ -188,8 +188,11 @@ Wish decode_wish(std::string_view line) {
   const auto object =
       line.size() <= kLongest ? open(line) : Result<bj::object>(nonsense("no wish"));
   if (!object) return Wish::kNone;
-  const std::string_view name = name_of(*object);
-  return name == "owner" ? Wish::kOwner : name == "again" ? Wish::kAgain : Wish::kNone;
+  constexpr std::pair<std::string_view, Wish> kWishes[] = {
+      {"owner", Wish::kOwner}, {"again", Wish::kAgain}, {"met", Wish::kMet}};
+  const auto* known =
+      std::ranges::find(kWishes, name_of(*object), [](const auto& pair) { return pair.first; });
+  return known == std::end(kWishes) ? Wish::kNone : known->second;
 }
 
 Async<Event> first_to_say(std::function<Async<Event>()> next, std::chrono::milliseconds patience) {

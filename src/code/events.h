@@ -51,9 +51,10 @@ Result<std::vector<Context>> decode_contexts(std::string_view line);
 Result<bool> decode_ok(std::string_view line);
 // "ready".
 Result<void> decode_ready(std::string_view line);
-// What the runner of a sandbox from the pool wants before it serves its first request: to be told
-// whose it is, or to be asked once more, since it starts anew in its owner's environment.
-enum class Wish { kNone, kOwner, kAgain };
+// What the runner says before it serves a request that may be its first: that it wants to be told
+// whose it is; to be asked once more, since it starts anew in its owner's environment; or that it
+// has been told, and the answer follows.
+enum class Wish { kNone, kOwner, kAgain, kMet };
 Wish decode_wish(std::string_view line);
 
 }  // namespace glovebox::code

@@ -105,9 +105,10 @@ TEST(CodeEvents, WithholdsKeepalivesUntilThereIsSomethingToSay) {
             Event::Kind::kKeepalive);
 }
 
-TEST(CodeEvents, WishesAreTheTwoThatThereAre) {
+TEST(CodeEvents, WishesAreTheThreeThatThereAre) {
   EXPECT_EQ(decode_wish(R"({"event":"owner"})"), Wish::kOwner);
   EXPECT_EQ(decode_wish(R"({"event":"again"})"), Wish::kAgain);
+  EXPECT_EQ(decode_wish(R"({"event": "met"})"), Wish::kMet);
   const std::string padded = R"({"event":"owner"})" + std::string(100, ' ');
   for (const char* other : {R"({"event":"end"})", R"({"event":"failed"})", R"({"event":7})", R"({"owner":"event"})", "owner", "", padded.c_str()}) {
     EXPECT_EQ(decode_wish(other), Wish::kNone) << other;

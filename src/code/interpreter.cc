@@ -18,7 +18,8 @@ constexpr size_t kPiece = 64 << 10;
 constexpr size_t kAtOnce = 60'000;  // bytes that a connection takes before it is known to be one
 constexpr size_t kMaxRemembered = 4096;
 constexpr size_t kMaxComplaint = 600;
-constexpr int kMostAttempts = 4;
+constexpr int kMostAttempts = 6;
+constexpr Millis kDying{50};
 constexpr const char* kRunnerName = "code-runner";
 
 // The runner's sources come on standard input: it is always the one that this daemon can talk to,
@@ -215,6 +216,12 @@ Async<void> Interpreter::start_once(const Caller& caller, const std::string& san
   co_return result;
 }
 
+Async<std::string> Interpreter::answer(Conversation& conversation) {
+  GB_CO_TRY(auto line, co_await conversation.line());
+  if (!line) co_return fail(Code::kSandboxIo, "the code runner in the sandbox gave no answer");
+  co_return std::move(*line);
+}
+
 Async<Interpreter::Opened> Interpreter::open_once(sandbox::Inside& inside,
                                                   const std::string& request,
                                                   std::shared_ptr<Conversation>* place) {
@@ -224,9 +231,8 @@ Async<Interpreter::Opened> Interpreter::open_once(sandbox::Inside& inside,
   auto conversation = std::make_shared<Conversation>(std::move(stream));
   if (place != nullptr) *place = conversation;
   GB_CO_TRYV(co_await conversation->send(request));
-  GB_CO_TRY(auto line, co_await conversation->line());
-  if (!line) co_return fail(Code::kSandboxIo, "the code runner in the sandbox gave no answer");
-  co_return Opened{std::move(conversation), std::move(*line)};
+  GB_CO_TRY(auto line, co_await answer(*conversation));
+  co_return Opened{std::move(conversation), std::move(line)};
 }
 
 // Only a runner that lives has the port for sure; what else listens there may not be what the
@@ -272,25 +278,34 @@ Async<Interpreter::Opened> Interpreter::open(const Caller& caller, const std::st
                                              std::shared_ptr<Conversation>* place) {
   Owned inside(service_, caller, sandbox);
   bool has_started = false, is_asked = false;
+  Error last{
+      Code::kSandboxIo, "the code runner in the sandbox does not come to serve a request", {}};
   for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
     GB_CO_TRY(const std::string told, co_await introduced(caller, sandbox, request, is_asked));
+    const bool introduces = told.size() != request.size();
     auto opened = co_await open_once(inside, told, place);
-    const bool is_missing = !opened && opened.error().code == Code::kPreviewUnreachable;
-    if (!opened && (!is_missing || std::exchange(has_started, true))) co_return opened;
-    if (!opened) {
-      GB_CO_TRYV(co_await start_once(caller, sandbox));
-      continue;
+    if (opened) {
+      const Wish wish = decode_wish(opened->first);
+      is_asked = wish == Wish::kOwner;
+      if (is_asked) introduced_.erase(sandbox);  // it is from the pool again: a reset, say
+      if (is_asked || wish == Wish::kAgain) continue;
+      forget_ended();
+      introduced_.insert(sandbox);
+      if (wish == Wish::kMet) {
+        GB_CO_TRY(opened->first, co_await answer(*opened->conversation));
+      }
+      co_return opened;
     }
-    const Wish wish = decode_wish(opened->first);
-    is_asked = wish == Wish::kOwner;
-    if (is_asked) introduced_.erase(sandbox);  // it is from the pool again: a reset, say
-    if (wish != Wish::kNone) continue;
-    forget_ended();
-    introduced_.insert(sandbox);
-    co_return opened;
+    last = opened.error();
+    if (last.code == Code::kPreviewUnreachable && !std::exchange(has_started, true)) {
+      GB_CO_TRYV(co_await start_once(caller, sandbox));
+    } else if (introduces && last.code == Code::kSandboxIo) {
+      co_await sleep_for(kDying);  // it ended before it had met its owner, so nothing has run
+    } else {
+      break;
+    }
   }
-  co_return fail(Code::kSandboxIo,
-                 "the code runner in the sandbox does not come to serve a request");
+  co_return fail(last);
 }
 
 Async<std::string> Interpreter::ask(const Caller& caller, const std::string& sandbox,

@@ -130,6 +130,7 @@ class Interpreter {
   // Starts the runner when it is not there.
   Async<Opened> open(const sandbox::Caller& caller, const std::string& sandbox, std::string request,
                      std::shared_ptr<Conversation>* place);
+  static Async<std::string> answer(Conversation& conversation);
   static Async<Opened> open_once(sandbox::Inside& inside, const std::string& request,
                                  std::shared_ptr<Conversation>* place);
   // A request with what the runner must know of its owner, where it may not have been told.

@@ -337,7 +337,10 @@ class Connection:
             if handler is None:
                 raise Failed("invalid_argument", "op: not one of mine")
             if handler not in (serve_warm, serve_reseed):
-                await pooled.meet_owner(request.pop("owner", None))
+                owner = request.pop("owner", None)
+                await pooled.meet_owner(owner)
+                if owner is not None:
+                    await self.send({"event": "met"})  # from here on something may have run
             await handler(self, request)
         except Asks as wish:
             await self.send({"event": str(wish)})
