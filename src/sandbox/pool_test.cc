@@ -9,6 +9,7 @@ using namespace std::chrono_literals;
 using channel::Type;
 using channel::testing::eventually;
 using channel::testing::Peer;
+using testing::FakeAgent;
 using testing::json_text;
 using testing::World;
 
@@ -261,7 +262,11 @@ TEST(WarmPool, OneThatHangsHoldsNothingUp) {
   w.restart();
   w.manager().set_warmer(hang);
   w.run([&]() -> Awaitable<void> {
-    EXPECT_TRUE(co_await eventually([&] { return w.runtime().ids().size() == 1 && !w.agent(w.runtime().ids().at(0))->executions.empty(); }));
+    EXPECT_TRUE(co_await eventually([&] {
+      const auto ids = w.runtime().ids();
+      const FakeAgent* agent = ids.empty() ? nullptr : w.agent(ids.at(0));
+      return agent != nullptr && !agent->executions.empty();
+    }));
     EXPECT_EQ((co_await w.create())->started_from, "cold");
     const auto began = Clock::now();
     co_await w.manager().close_pool();
