@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include "sandbox/spool.h"
@@ -32,12 +33,18 @@ void write_file(const std::string& path, const std::string& bytes) {
 
 }  // namespace
 
+// Of the process, and gone with it.
+struct Directory {
+  Directory() {
+    if (::mkdtemp(path.data()) == nullptr) __builtin_trap();
+  }
+  ~Directory() { std::filesystem::remove_all(path); }
+  std::string path = "/tmp/glovebox-fuzz-spool-XXXXXX";
+};
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const std::string path = [] {
-    std::string made = "/tmp/glovebox-fuzz-spool-XXXXXX";
-    if (::mkdtemp(made.data()) == nullptr) __builtin_trap();
-    return made + "/x";
-  }();
+  static const Directory directory;
+  const std::string path = directory.path + "/x";
   FuzzedDataProvider in(data, size);
   const uint64_t cursor = in.ConsumeIntegral<uint16_t>();
   const size_t most = in.ConsumeIntegralInRange<size_t>(1, 70'000);

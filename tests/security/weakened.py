@@ -181,7 +181,10 @@ def host_directory(program, attempts, facts):
     with tempfile.TemporaryDirectory(prefix="glovebox-test-word-") as place:
         mount(place, "/mnt", "none", MS_BIND)
         mount("tmpfs", place, "tmpfs")
-        return run(program, attempts, facts + "word=glovebox-test-word-\n")
+        try:
+            return run(program, attempts, facts + "word=glovebox-test-word-\n")
+        finally:
+            check(libc.umount2(place.encode(), 2), f"umount {place}")
 
 
 def open_network(program, attempts, facts):

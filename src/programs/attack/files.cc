@@ -105,6 +105,7 @@ Outcome leave_chroot(const Facts& facts) {
     if (::chdir("..") != 0) break;
   }
   if (::chroot(".") != 0) return refused("the second chroot: " + error_name(errno));
+  ::rmdir(directory.c_str());  // the root is the old one again
   if (holds_secret(facts, facts.canary_path))
     return got_through("above the sandbox's root lies the host's file system");
   return harmless(
