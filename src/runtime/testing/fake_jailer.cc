@@ -15,6 +15,7 @@
 
 #include <boost/json.hpp>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -24,6 +25,7 @@
 #include <iostream>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "runtime/testing/fake_firecracker.h"
@@ -108,12 +110,16 @@ void open_what_it_was_given(const FakeFirecracker& fake, const boost::json::obje
   ::_exit(0);
 }
 
+constexpr std::chrono::milliseconds kGuestMoment{500};
+
 [[noreturn]] void be_guest(const FakeFirecracker& fake) {
   const auto boot = bodies(fake, "PUT /boot-source").at(0);
   const std::string words = text(boot, "boot_args");
   open_what_it_was_given(fake, boot);
   std::cout << "guest: " << words << std::endl;
   const auto has = [&](const char* word) { return words.find(word) != std::string::npos; };
+  // A kernel does not get there before its monitor has answered the call that started it.
+  if (has("fake.panic") || has("fake.crash")) std::this_thread::sleep_for(kGuestMoment);
   if (has("fake.panic")) {
     std::cout << "Kernel panic - not syncing: Attempted to kill init!" << std::endl;
     ::_exit(0);
