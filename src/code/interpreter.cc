@@ -97,6 +97,12 @@ class Owned final : public sandbox::Inside {
 };
 
 // `reason`: call, for a cell that waits for it, or pool.
+metrics::Counter& runner_starts(std::string reason) {
+  return metrics::registry().counter("glovebox_code_runner_starts_total",
+                                     "Code runners that were started, by for what.",
+                                     {{"for", std::move(reason)}});
+}
+
 Async<void> start_runner(sandbox::Inside& inside, std::string reason) {
   sandbox::ExecSpec spec;
   spec.argv = {"python3", "-c", std::string(kBootstrap)};
@@ -110,10 +116,7 @@ Async<void> start_runner(sandbox::Inside& inside, std::string reason) {
   Result<void> ready = line ? decode_ready(*line) : Result<void>(fail(line.error()));
   if (!ready) (void)co_await started->kill();
   if (!ready) co_return ready;
-  metrics::registry()
-      .counter("glovebox_code_runner_starts_total", "Code runners that were started, by for what.",
-               {{"for", std::move(reason)}})
-      .add();
+  runner_starts(std::move(reason)).add();
   co_return ready;
 }
 
@@ -171,6 +174,10 @@ struct Interpreter::Starting {
   Notifier done;
   std::optional<Result<void>> result;
 };
+
+Interpreter::Interpreter(sandbox::SandboxService& service) : service_(service) {
+  for (const char* reason : {"call", "pool"}) runner_starts(reason);  // none yet, which is a number
+}
 
 Error Interpreter::without_language(Error error, const std::string& sandbox) const {
   if (error.details.contains("template")) return error;  // it says so already

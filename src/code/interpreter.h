@@ -96,7 +96,7 @@ class Run : public std::enable_shared_from_this<Run> {
 class Interpreter {
  public:
   // `service` outlives it.
-  explicit Interpreter(sandbox::SandboxService& service) : service_(service) {}
+  explicit Interpreter(sandbox::SandboxService& service);
 
   std::shared_ptr<Run> run(const sandbox::Caller& caller, const std::string& sandbox, RunSpec spec);
   Async<std::vector<Context>> contexts(const sandbox::Caller& caller, const std::string& sandbox);

@@ -308,6 +308,7 @@ class Run:
 # ---- Connections ----
 
 open_connections = set()
+LOOKS_AGAIN = (0, 0.02, 0.1)  # seconds before each look
 
 
 class Connection:
@@ -391,7 +392,7 @@ async def linger(connection, context, gone):
     context.lingerer = connection
     asks = False
     try:
-        while not gone.done() and not connection.writer.is_closing() and await goes_on(context, asks):
+        while not gone.done() and not connection.writer.is_closing() and await still_goes_on(context, asks, gone):
             asks = True
             await asyncio.wait({gone}, timeout=1.0)
     except Died:
@@ -399,6 +400,15 @@ async def linger(connection, context, gone):
     finally:
         if context.lingerer is connection:
             context.lingerer = None
+
+
+async def still_goes_on(context, asks, gone):
+    """A process that is just being replaced by the program it runs shows no environment, so that nothing goes on is believed when it was seen again."""
+    for pause in LOOKS_AGAIN:
+        await asyncio.wait({gone}, timeout=pause)
+        if gone.done() or await goes_on(context, asks):
+            return True
+    return False
 
 
 async def goes_on(context, asks):
