@@ -2,12 +2,17 @@
 """Starts the real daemon once and gives each test fresh sandboxes on each usable tier: see fixtures.py."""
 
 import os
+import signal
 import time
 
 import pytest
 
 from fixtures import (  # noqa: F401
     api, create, daemon, make_daemon, place, pytest_collection_modifyitems, pytest_generate_tests, pytest_runtest_setup, runtimes, sandbox, settings, tier)
+
+# Programs inherit what is ignored, as it is for what a script runs in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture

@@ -106,6 +106,12 @@ def live(daemon):
     return set(daemon.live_ids())
 
 
+def sleeps(daemon, sandbox_id):
+    """Whether `sleep` runs there: a shell that has written something may not have started it yet, and miss a signal meanwhile."""
+    processes = daemon.admin.call("GET", f"/v1/sandboxes/{sandbox_id}/processes")["processes"]
+    return any(process["argv"][:1] == ["sleep"] for process in processes)
+
+
 # run ----------------------------------------------------------------------------------------------------------------
 
 def test_run_streams_and_returns_the_commands_own_status(cli, daemon, tier):
@@ -174,9 +180,27 @@ def test_signals_reach_the_command_and_the_sandbox_is_removed(cli, daemon, numbe
     before = live(daemon)
     process = cli.start("run", "--", "sh", "-c", "echo ready; sleep 60", stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n"
+    [made] = live(daemon) - before
+    eventually(lambda: sleeps(daemon, made), 10, "it sleeps")
     process.send_signal(number)
     assert process.wait(30) == status
     assert live(daemon) == before
+
+
+def test_what_was_ignored_at_the_start_stays_ignored(cli):
+    """nohup, and the background commands of a script."""
+    def ignore():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    process = cli.start("run", "-i", "--", "sh", "-c", "trap 'echo caught' INT HUP; echo ready; read x; echo $x", stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE, preexec_fn=ignore)
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert process.communicate(b"on\n", timeout=30)[0] == b"on\n"
+    assert process.returncode == 0
 
 
 def test_a_command_can_handle_the_signal(cli):
@@ -569,6 +593,16 @@ def test_shell_terminated_restores_the_terminal_and_ends_the_sandbox(cli, daemon
     shell.wait()
     assert shell.is_restored()
     assert live(daemon) == before
+
+
+def test_a_shell_that_ignores_the_end_of_its_terminal_ends_all_the_same(cli, daemon, terminals):
+    before = live(daemon)
+    shell = opened_shell(cli, terminals)
+    shell.send(b"trap '' HUP\r")
+    shell.expect(PROMPT)
+    shell.process.send_signal(signal.SIGHUP)
+    assert shell.wait() == 137
+    assert shell.is_restored() and live(daemon) == before
 
 
 def test_shell_needs_a_terminal(cli):

@@ -127,11 +127,11 @@ Result<void> op_signal(Operation& op) {
   if (target == processes.end() || is_own(op, target->pid) || target->state == 'Z') {
     return fail(Code::kNotFound, "no process " + std::to_string(pid));
   }
-  std::vector<Process> victims;
-  if (tree) victims = descendants(processes, target->pid);
-  const bool sent = signal_process(*target, static_cast<int>(number));
-  for (const Process& process : victims) signal_process(process, static_cast<int>(number));
-  if (!sent) return fail(Code::kNotFound, "no process " + std::to_string(pid));
+  if (tree) {
+    signal_with_descendants(processes, *target, static_cast<int>(number));
+  } else if (!signal_process(*target, static_cast<int>(number))) {
+    return fail(Code::kNotFound, "no process " + std::to_string(pid));
+  }
   return op.request.respond({});
 }
 

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -43,22 +44,6 @@ void kill_direct_children(pid_t supervisor) {
     if (end == at || *end != ' ') break;
     if (pid > 1) ::kill(static_cast<pid_t>(pid), SIGKILL);
     at = end + 1;
-  }
-}
-
-// A group belongs to one session, and every session of a tree was made inside it, so a whole group
-// can go at once. That beats signalling one by one: the kernel lets no fork slip between its
-// members.
-void kill_round(const std::vector<Process>& victims) {
-  const pid_t own_group = ::getpgrp();  // a child has it until its setsid()
-  std::set<pid_t> groups;
-  for (const Process& process : victims) {
-    if (process.state == 'Z') continue;
-    if (process.group > 1 && process.group != own_group) {
-      if (groups.insert(process.group).second) ::kill(-process.group, SIGKILL);
-    } else {
-      signal_process(process, SIGKILL);
-    }
   }
 }
 
@@ -138,6 +123,30 @@ bool signal_process(const Process& process, int signal) {
   return errno == ENOSYS && ::kill(process.pid, signal) == 0;
 }
 
+void signal_all(const std::vector<Process>& victims, int signal, std::set<pid_t> shared) {
+  shared.insert(::getpgrp());  // a child has it until its setsid()
+  std::set<pid_t> groups;
+  for (const Process& process : victims) {
+    if (process.state == 'Z') continue;
+    if (process.group > 1 && !shared.contains(process.group)) {
+      if (groups.insert(process.group).second) ::kill(-process.group, signal);
+    } else {
+      signal_process(process, signal);
+    }
+  }
+}
+
+void signal_with_descendants(const std::vector<Process>& processes, const Process& root, int signal) {
+  std::vector<Process> victims = descendants(processes, root.pid);
+  victims.push_back(root);
+  std::set<pid_t> pids, shared;
+  for (const Process& process : victims) pids.insert(process.pid);
+  for (const Process& process : processes) {
+    if (!pids.contains(process.pid)) shared.insert(process.group);
+  }
+  signal_all(victims, signal, std::move(shared));
+}
+
 Killer::Killer(Loop& loop) : loop_(loop) {
   GB_ASSERT(start_thread([this] { run(); }));
 }
@@ -164,15 +173,13 @@ bool Killer::work(Job& job) {
   Supervisor& supervisor = *job.supervisor;
   if (is_empty(supervisor)) return true;
   if (!job.until_empty) {
-    for (const Process& process : descendants(all_processes(), supervisor.pid)) {
-      if (process.state != 'Z') signal_process(process, job.signal);
-    }
+    signal_all(descendants(all_processes(), supervisor.pid), job.signal);
     return true;
   }
   for (int i = 0; i < kQuickPasses && !is_empty(supervisor); ++i)
     kill_direct_children(supervisor.pid);
   if (is_empty(supervisor)) return true;
-  kill_round(descendants(all_processes(), supervisor.pid));
+  signal_all(descendants(all_processes(), supervisor.pid), SIGKILL);
   if (job.done && std::chrono::steady_clock::now() > job.give_up) {
     loop_.post([done = std::exchange(job.done, nullptr)] { done(false); });
   }

@@ -10,6 +10,7 @@
 #include <list>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -34,6 +35,11 @@ std::vector<Process> all_processes();
 std::vector<Process> descendants(const std::vector<Process>& processes, pid_t root);
 // Sends the signal if `process` is still the same one. False when it is gone.
 bool signal_process(const Process& process, int signal);
+// Signals all of them, each once; a process group of which some are victims as a whole, unless it is one of `shared`: the kernel
+// lets no fork slip between its members (gVisor's may). (A group belongs to one session, and every session of an execution was made inside it.)
+void signal_all(const std::vector<Process>& victims, int signal, std::set<pid_t> shared = {});
+// `root` and all its descendants of `processes`, in the same way; groups with others in them are signalled one by one.
+void signal_with_descendants(const std::vector<Process>& processes, const Process& root, int signal);
 
 // Sends signals to whole trees on a thread of its own: reading /proc of a fork bomb takes a while,
 // and the bomb must lose.

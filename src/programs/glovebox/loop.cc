@@ -20,10 +20,16 @@ namespace glovebox::cli {
 namespace asio = boost::asio;
 namespace {
 
+// Without those that whoever started us had us ignore (nohup; a shell without job control its background commands): blocked, they
+// would come all the same.
 sigset_t handled_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGWINCH}) sigaddset(&set, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGWINCH}) {
+    struct sigaction action {};
+    const bool is_ignored = ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+    if (!is_ignored || signal == SIGWINCH) sigaddset(&set, signal);
+  }
   return set;
 }
 

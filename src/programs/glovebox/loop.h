@@ -16,7 +16,7 @@ struct Loop {
   Executor executor;
   BlockingPool* pool = nullptr;
   // What to do at SIGINT, SIGTERM, SIGHUP or SIGWINCH. While it is empty the first three end the
-  // program with 128 + number (destructors run), and SIGWINCH is ignored.
+  // program with 128 + number (destructors run), and SIGWINCH is ignored. One that was ignored when the program started stays so.
   std::function<void(int signal)> on_signal;
   int pending_signals = 0;  // how many of the first three came; whoever answers them sets it back
   int last_signal = 0;

@@ -28,6 +28,7 @@ constexpr size_t kMaxCollected = 8 << 20;
 // A sandbox of `run` and `shell` lives this long after the last sign of life of this program.
 constexpr milliseconds kLease = std::chrono::minutes(10);
 constexpr milliseconds kRenewEvery = std::chrono::minutes(1);
+constexpr milliseconds kHangupGrace = std::chrono::seconds(5);
 
 bj::value exec_body(const ExecOptions& options, StdinMode stdin_mode) {
   bj::object body;
@@ -93,12 +94,12 @@ void hold_signals(Loop& loop) {
 }
 
 // What this program's signals mean while a command runs: two go to the command (one that came
-// before included), a third kills it.
+// before included), a third kills it. After SIGHUP there is no terminal at which a third could be asked for: then time does it.
 class SignalPolicy {
  public:
   SignalPolicy(Loop& loop, std::shared_ptr<ExecutionStream> stream, bool is_terminal)
       : loop_(loop) {
-    if (loop.pending_signals > 0) stream->signal(loop.last_signal);
+    if (loop.pending_signals > 0) pass_on(stream, loop.last_signal);
     loop.on_signal = [this, stream, is_terminal](int signal) {
       if (signal == SIGWINCH) {
         const WindowSize size = window_size(STDIN_FILENO);
@@ -106,7 +107,7 @@ class SignalPolicy {
         return;
       }
       const int count = loop_.pending_signals;
-      if (count <= 2) stream->signal(signal);
+      if (count <= 2) pass_on(stream, signal);
       if (count == 3) kill(stream);
       if (count >= 5) loop_.stop(kSignalBase + signal);  // the daemon does not answer
     };
@@ -122,6 +123,13 @@ class SignalPolicy {
   void kill(std::shared_ptr<ExecutionStream> stream) {
     spawn(loop_.executor, "kill",
           [](auto killed) -> Awaitable<void> { (void)co_await killed->kill(); }(std::move(stream)));
+  }
+  void pass_on(const std::shared_ptr<ExecutionStream>& stream, int signal) {
+    stream->signal(signal);
+    if (signal != SIGHUP) return;
+    spawn(loop_.executor, "hangup", [](auto killed) -> Awaitable<void> {
+      if (co_await sleep_for(kHangupGrace)) (void)co_await killed->kill();
+    }(stream));
   }
   Loop& loop_;
 };
