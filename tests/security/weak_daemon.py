@@ -67,6 +67,8 @@ class Weak:
                                    stderr=subprocess.PIPE, pass_fds=keep)
         if not wait:
             process.stdin.close()
+            if how["argv"][1:2] == ["swap"]:
+                process.stdout.readline()  # the race has begun
             return None
         try:
             out, err = process.communicate(content, timeout=how.get("seconds", 20))
@@ -85,7 +87,7 @@ class Weak:
                 place /= part
                 if place.is_symlink() or part in ("proc", ".."):
                     return None
-            time.sleep(0.001)
+            time.sleep(0.003)
         return self.place / box / path.strip("/")
 
     def opens_itself(self):

@@ -127,6 +127,6 @@ bool contains_any(const std::string& text, const std::vector<std::string>& words
                   std::string* found = nullptr);
 std::string printable(const std::string& text, size_t limit = 160);
 // Runs `body` in a child process and returns its exit status, 128 + signal, or -1 after `seconds`.
-int in_child(int (*body)(void*), void* argument, int seconds = 5);
+int in_child(int (*body)(void*), void* argument, int seconds = 30);
 
 }  // namespace glovebox::attack

@@ -22,6 +22,7 @@ namespace {
 
 constexpr long kTimes = 3;
 constexpr size_t kMiB = 1 << 20;
+constexpr int kBombSeconds = 60;  // on a slow disk, beside others
 
 std::string amount(long number, const std::string& of_what, long limit) {
   return std::to_string(number) + " " + of_what + " (limit " + std::to_string(limit) + ")";
@@ -93,7 +94,7 @@ Outcome memory_hog(const Facts& facts) {
         }
         return 0;
       },
-      nullptr, 15);
+      nullptr, kBombSeconds);
   const long mib = *taken;
   if (status == 0) return too_many(mib, "MiB of memory", limit);
   if (taken[1] != 0) return stopped(mib, "MiB of memory", limit, static_cast<int>(taken[1]));
@@ -127,7 +128,7 @@ Outcome fill(const std::string& directory, long limit, const std::string& of_wha
         }
         return 0;
       },
-      nullptr, 15);
+      nullptr, kBombSeconds);
   ::unlink(path.c_str());
   const long mib = *written;
   if (status == 0) return too_many(mib, "MiB " + of_what, limit);

@@ -12,7 +12,7 @@
 namespace glovebox::attack {
 namespace {
 
-constexpr int kAttemptMilliseconds = 20'000;
+constexpr int kAttemptMilliseconds = 90'000;
 
 std::string quoted(const std::string& text) {
   std::string out = "\"";

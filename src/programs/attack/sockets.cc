@@ -21,7 +21,7 @@
 namespace glovebox::attack {
 namespace {
 
-constexpr int kConnectMilliseconds = 300;
+constexpr int kConnectMilliseconds = 2000;
 
 // 0, or the errno of connecting within a short time.
 int connect_within(int fd, const sockaddr* address, socklen_t size) {

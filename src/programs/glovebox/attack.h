@@ -35,11 +35,16 @@ struct Neighbourhood {
 };
 inline constexpr std::chrono::milliseconds kMostPatience{5000};
 
+struct Judgement {
+  Attempt attempt;
+  bool was_only_slow;  // it got through for no other reason than the time that others waited
+};
+
 // A bomb's own report, and what others felt of it: got through when the neighbourhood suffered or
 // the sandbox could not be ended. `ended` is the time that ending the sandbox took, absent when
 // that failed.
-Attempt judge_disturbance(Attempt attempt, const Neighbourhood& around,
-                          std::optional<std::chrono::milliseconds> ended);
+Judgement judge_disturbance(Attempt attempt, const Neighbourhood& around,
+                            std::optional<std::chrono::milliseconds> ended);
 
 // Everything on one tier.
 Async<std::vector<Attempt>> besiege(Loop& loop, const ApiClient& api, const std::string& runtime,

@@ -167,6 +167,7 @@ struct Disturbance {
   Neighbourhood around;
   std::optional<std::chrono::milliseconds> ended;
   std::string result;
+  bool was_only_slow = false;
 };
 
 TEST(AttackDisturbance, ABombGetsThroughWhenOthersFeelIt) {
@@ -174,16 +175,20 @@ TEST(AttackDisturbance, ABombGetsThroughWhenOthersFeelIt) {
   const Disturbance cases[] = {
       {"nothing felt", {5, 0, 10ms, 1ms, ""}, 20ms, "refused"},
       {"neighbour failed", {5, 1, 10ms, 1ms, "the neighbour: gone"}, 20ms, "GOT_THROUGH"},
-      {"neighbour slow", {5, 0, kMostPatience + 1ms, 1ms, ""}, 20ms, "GOT_THROUGH"},
-      {"daemon slow", {5, 0, 10ms, kMostPatience + 1ms, ""}, 20ms, "GOT_THROUGH"},
+      {"neighbour slow", {5, 0, kMostPatience + 1ms, 1ms, ""}, 20ms, "GOT_THROUGH", true},
+      {"daemon slow", {5, 0, 10ms, kMostPatience + 1ms, ""}, 20ms, "GOT_THROUGH", true},
+      {"slow and failed", {5, 1, kMostPatience + 1ms, 1ms, "gone"}, 20ms, "GOT_THROUGH"},
+      {"slow and not ended", {5, 0, kMostPatience + 1ms, 1ms, ""}, std::nullopt, "GOT_THROUGH"},
       {"cannot be ended", {5, 0, 10ms, 1ms, ""}, std::nullopt, "GOT_THROUGH"},
       {"nobody looked", {0, 0, 0ms, 0ms, ""}, 20ms, "undecided"}};
-  for (const auto& one : cases)
-    EXPECT_EQ(judge_disturbance(bomb, one.around, one.ended).result, one.result) << one.name;
-  EXPECT_EQ(judge_disturbance({"container", "user", "B11", "fork_bomb", "GOT_THROUGH", ""},
-                              {5, 0, 1ms, 1ms, ""}, 2ms)
-                .result,
-            "GOT_THROUGH");
+  for (const auto& one : cases) {
+    const Judgement judged = judge_disturbance(bomb, one.around, one.ended);
+    EXPECT_EQ(judged.attempt.result, one.result) << one.name;
+    EXPECT_EQ(judged.was_only_slow, one.was_only_slow) << one.name;
+  }
+  const Attempt through{"container", "user", "B11", "fork_bomb", "GOT_THROUGH", ""};
+  EXPECT_EQ(judge_disturbance(through, {5, 0, 1ms, 1ms, ""}, 2ms).attempt.result, "GOT_THROUGH");
+  EXPECT_FALSE(judge_disturbance(through, {5, 0, kMostPatience + 1ms, 1ms, ""}, 2ms).was_only_slow);
 }
 
 }  // namespace
