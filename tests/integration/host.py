@@ -4,6 +4,7 @@
 import contextlib
 import os
 import pathlib
+import stat
 
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 
@@ -15,14 +16,22 @@ def read(path):
         return ""
 
 
+def names_in(folder):
+    """Nothing when it is gone, as what belongs to a process or a device may be at any moment."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
 def parents():
     """pid -> (ppid, name, state) of every process on the host."""
     table = {}
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdigit():
-            stat = read(entry / "stat")
-            if stat:
-                name, _, rest = stat.partition("(")[2].rpartition(")")
+            line = read(entry / "stat")
+            if line:
+                name, _, rest = line.partition("(")[2].rpartition(")")
                 fields = rest.split()
                 table[int(entry.name)] = (int(fields[1]), name, fields[0])
     return table
@@ -65,8 +74,8 @@ def mounts(pid, words):
 
 def loop_devices(words):
     found = []
-    for backing in pathlib.Path("/sys/block").glob("loop*/loop/backing_file"):
-        file = read(backing).strip()
+    for device in names_in("/sys/block"):
+        file = read(f"/sys/block/{device}/loop/backing_file").strip()
         if any(w in file for w in words):
             found.append(file)
     return found
@@ -75,12 +84,25 @@ def loop_devices(words):
 def open_files(words):
     """Files whose path holds one of `words` and that any process of the host has open."""
     found = set()
-    for entry in pathlib.Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):
-            file = os.readlink(entry)
-            if any(w in file for w in words):
-                found.add(file)
+    for pid in filter(str.isdigit, names_in("/proc")):
+        for fd in names_in(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                file = os.readlink(f"/proc/{pid}/fd/{fd}")
+                if any(w in file for w in words):
+                    found.add(file)
     return sorted(found)
+
+
+def sizes_below(folder):
+    """path -> (bytes, bytes on the disk) of each regular file; one that goes meanwhile is not there."""
+    found = {}
+    for place, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(OSError):
+                status = os.lstat(os.path.join(place, name))
+                if stat.S_ISREG(status.st_mode):
+                    found[os.path.join(place, name)] = (status.st_size, status.st_blocks * 512)
+    return found
 
 
 def command_lines(words):
@@ -97,8 +119,7 @@ def command_lines(words):
 def leftovers(daemon_pid, data_dir, ids):
     """Host objects of the sandboxes with these ids, or of any sandbox in the data directory."""
     sandboxes = str(pathlib.Path(data_dir) / "sandboxes")
-    heavy = [str(p) for p in pathlib.Path(sandboxes).rglob("*")
-             if p.is_file() and p.stat().st_size > 64 << 20] if os.path.isdir(sandboxes) else []
+    heavy = [path for path, (size, _) in sizes_below(sandboxes).items() if size > 64 << 20]
     found = {
         "processes": command_lines(ids + [sandboxes]),
         "cgroups": cgroups(ids),

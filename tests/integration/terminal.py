@@ -41,23 +41,36 @@ class Terminal:
             return data
         return b""
 
-    def expect(self, wanted, seconds=20):
+    def expect(self, wanted, seconds=60):
         """Reads until `wanted` has come; returns it and what came before it since the last call."""
         deadline = time.monotonic() + seconds
         while wanted not in self.pending:
             assert time.monotonic() < deadline, f"{wanted!r} did not come; seen: {self.pending[-2000:]!r}"
-            assert self.process.poll() is None or select.select([self.master], [], [], 0)[0], \
-                f"ended with {self.process.returncode} before {wanted!r}; seen: {self.pending[-2000:]!r}"
-            self.read(0.1)
+            if self.process.poll() is None:
+                self.read(0.1)
+                continue
+            self.take_rest()
+            assert wanted in self.pending, f"ended with {self.process.returncode} before {wanted!r}; seen: {self.pending[-2000:]!r}"
         before, found, self.pending = self.pending.partition(wanted)
         return before + found
 
-    def wait(self, seconds=30):
+    def take_rest(self):
+        """What a program that has ended had written: the kernel passes it on a moment later, and before what we write after it."""
+        mark = b"\0no more\0"
+        while self.read(0):
+            pass
+        os.write(self.slave, mark)
+        while mark not in self.output:
+            assert self.read(60), f"the terminal gives nothing back; last output: {self.output[-2000:]!r}"
+        self.output, self.pending = self.output.replace(mark, b""), self.pending.replace(mark, b"")
+
+    def wait(self, seconds=60):
         """The exit status, reading on so that the program can write."""
         deadline = time.monotonic() + seconds
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"did not end; last output: {self.output[-2000:]!r}"
             self.read(0.05)
+        self.take_rest()
         return self.process.returncode
 
     def is_restored(self):

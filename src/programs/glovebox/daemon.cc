@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
@@ -20,6 +21,7 @@
 #include "api/preview/ports.h"
 #include "api/v1/v1.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "http/router.h"
 #include "programs/glovebox/assets.h"
 #include "programs/glovebox/config_file.h"
@@ -33,22 +35,32 @@ namespace {
 
 constexpr std::chrono::seconds kStopTimeout{10};
 constexpr std::chrono::seconds kPreviewGrace{2};  // of kStopTimeout, for previews' requests
-constexpr std::chrono::seconds kLockPatience{3};
+constexpr std::chrono::seconds kLockPatience{3}, kDyingPatience{30};
 constexpr std::chrono::seconds kProbeAgain{60};
 constexpr int kBlockingThreads = 12;
 
+// Whether the daemon that took the lock last is dead: then children of its have it.
+bool is_left_by_a_dead_one(const UniqueFd& lock) {
+  char text[24] = {};
+  const bool is_told = ::pread(lock.get(), text, sizeof text - 1, 0) > 0;
+  const auto pid = is_told ? parse_int(text) : std::nullopt;
+  return pid && *pid > 0 && ::kill(static_cast<pid_t>(*pid), 0) != 0 && errno == ESRCH;
+}
+
 // A data directory belongs to one daemon at a time. Children of one that was killed, caught between fork and exec, hold its lock
-// for the moment until they are dead, too.
+// for the moment until they are dead, too: on a busy machine that moment can be long. One that runs is not waited for.
 Result<UniqueFd> lock_data_dir(const std::string& data_dir) {
   const std::string path = data_dir + "/daemon.lock";
   UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock) return fail_errno(path);
-  const Deadline end = after(kLockPatience);
+  const Deadline end = after(kLockPatience), end_of_dying = after(kDyingPatience);
   while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    if (Clock::now() < end) continue;
+    if (Clock::now() < end || (Clock::now() < end_of_dying && is_left_by_a_dead_one(lock))) continue;
     return fail(Code::kAlreadyExists, data_dir + ": another daemon uses this data directory; see its daemon.json");
   }
+  const std::string pid = std::to_string(::getpid());
+  if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), pid.data(), pid.size(), 0) < 0) return fail_errno(path);
   return lock;
 }
 
