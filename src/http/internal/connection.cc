@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kHeadReadBytes = 4 << 10;
 constexpr std::chrono::milliseconds kLingerTime = std::chrono::seconds(10);
-constexpr std::chrono::milliseconds kLingerSilence = std::chrono::seconds(1);
+constexpr std::chrono::milliseconds kLingerSilence = std::chrono::seconds(3);  // a busy client may pause
 constexpr size_t kLingerReadBytes = 64 << 10;
 constexpr int kMaxEmptyLines = 2;  // before a request line; RFC 9112, 2.2 asks for at least one
 
