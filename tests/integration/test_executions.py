@@ -6,12 +6,14 @@ import concurrent.futures
 import hashlib
 import random
 import signal
+import statistics
 import threading
+import time
 
 import pytest
 
 import host
-from client import TRUE_MEMORY, chunk_bytes, eventually, patience, raw_connection, raw_head, scaled
+from client import TRUE_MEMORY, chunk_bytes, eventually, patience, promptly, raw_connection, raw_head, scaled
 
 MIB = 1 << 20
 
@@ -75,19 +77,19 @@ def test_lists_executions_newest_first_in_pages(sandbox):
     assert [e["name"] for e in listed] == ["6", "5", "4", "3", "2", "1", "0"]
 
 
-def test_a_background_child_does_not_hold_the_call(sandbox, stopwatch):  # C01
+def test_a_background_child_does_not_hold_the_call(sandbox):  # C01
     sandbox.run(["true"])
-    with stopwatch() as watch:
-        done = sandbox.run(["sh", "-c", "sleep 300 & echo done"], timeout_ms=30_000)
-    assert watch.seconds < patience(1.0)
-    assert_exited(done, 0, "done\n")
-    assert done["children_left"] is True
-    with stopwatch() as watch:
-        sandbox.ls("/tmp")
-        sandbox.ok(["true"])
-    assert watch.seconds < patience(1.0)
-    (sleeper,) = [p for p in sandbox.processes() if p["argv"] == ["sleep", "300"]]
-    assert sleeper["execution"] == done["id"]
+
+    def leave_a_child():
+        done = sandbox.run(["sh", "-c", "sleep 300 & echo done"], timeout_ms=120_000)
+        assert_exited(done, 0, "done\n")
+        assert done["children_left"] is True
+        return done
+
+    done = promptly(1.0, leave_a_child)
+    promptly(1.0, lambda: (sandbox.ls("/tmp"), sandbox.ok(["true"])))
+    # Until it is `sleep`, it is the shell.
+    (sleeper,) = eventually(lambda: [p for p in processes_of(sandbox, done["id"]) if p["argv"] == ["sleep", "300"]])
     sandbox.api.call("POST", f"{sandbox.path}/processes/{sleeper['pid']}/signal", json={"signal": "KILL"})
     url = f"{sandbox.path}/executions/{done['id']}"
     eventually(lambda: sandbox.api.call("GET", url)["children_left"] is False, what="the child is gone")
@@ -103,28 +105,40 @@ def test_kill_after_the_end_takes_what_is_left_of_the_tree(sandbox):
     eventually(lambda: not processes_of(sandbox, done["id"]), what="the tree is gone")
 
 
-def test_timeout_kills_every_descendant(sandbox, stopwatch):  # C03
-    command = ('(sleep 6; touch /tmp/late) & setsid sh -c "sleep 6; touch /tmp/late2" & '
-               '(setsid sh -c "(sleep 6; touch /tmp/late3) &" &) ; trap "" TERM; sleep 60')
-    running = sandbox.start(command, timeout_ms=2000)
-    with stopwatch() as watch:
-        eventually(lambda: len(processes_of(sandbox, running.id)) >= 6, 1.5, "the whole tree runs")
+def test_timeout_kills_every_descendant(sandbox):  # C03
+    for timeout_ms in (2000, 4000, 16_000):  # more of it where the machine is busy: the tree is to be whole, and dead in time
+        late = 3 * timeout_ms // 1000
+        command = (f'(sleep {late}; touch /tmp/late) & setsid sh -c "sleep {late}; touch /tmp/late2" & '
+                   f'(setsid sh -c "(sleep {late}; touch /tmp/late3) &" &) ; trap "" TERM; sleep 600')
+        running = sandbox.start(command, timeout_ms=timeout_ms)
+        begin = time.monotonic()
+        most = 0
+        while most < 6 and running.refresh()["state"] == "running":
+            most = max(most, len(processes_of(sandbox, running.id)))
         done = running.wait()
-    assert done["outcome"]["type"] == "timed_out" and "exit_code" not in done["outcome"], done
-    assert 1500 <= done["duration_ms"] <= patience(2500)
-    assert watch.seconds <= patience(2.5)
-    assert not processes_of(sandbox, running.id)
-    sandbox.ok(["sleep", "6"])  # until the latest moment at which a survivor would act
+        watched = time.monotonic() - begin
+        assert done["outcome"]["type"] == "timed_out" and "exit_code" not in done["outcome"], done
+        assert timeout_ms - 500 <= done["duration_ms"]
+        assert not processes_of(sandbox, running.id)
+        if most >= 6 and watched <= patience(timeout_ms / 1000 + 0.5) and done["duration_ms"] <= patience(timeout_ms + 500):
+            break
+    else:
+        pytest.fail(f"the tree had {most} processes, and was dead after {watched} s: {done}")
+    sandbox.ok(["sleep", str(late)])  # until the latest moment at which a survivor would act
     assert [name for name in ("late", "late2", "late3") if sandbox.exists(f"/tmp/{name}")] == []
 
 
 @pytest.mark.parametrize("timeout_ms,least,most", [(2000, 2.0, 2.5), (100, 0.1, 0.6)])
 def test_timeout_fires_in_time(sandbox, stopwatch, timeout_ms, least, most):  # C04
     sandbox.run(["true"])
-    with stopwatch() as watch:
-        done = sandbox.run("sleep 5; echo hello", timeout_ms=timeout_ms)
-    assert done["outcome"]["type"] == "timed_out" and done["stdout"] == ""
-    assert least <= watch.seconds <= patience(most)
+
+    def run_into_it():
+        with stopwatch() as watch:
+            done = sandbox.run("sleep 600; echo hello", timeout_ms=timeout_ms)
+        assert done["outcome"]["type"] == "timed_out" and done["stdout"] == ""
+        assert least <= watch.seconds
+
+    promptly(most, run_into_it)
 
 
 def test_timeout_zero_means_none(sandbox):  # C04
@@ -132,32 +146,51 @@ def test_timeout_zero_means_none(sandbox):  # C04
 
 
 def test_kill_grace_lets_a_program_clean_up_and_no_longer(sandbox, stopwatch):
-    polite = sandbox.run("trap 'echo bye; exit 0' TERM; echo hi; sleep 60 & wait", timeout_ms=500, kill_grace_ms=3000)
+    for timeout_ms in (500, 3000, 15_000):
+        polite = sandbox.run("trap 'echo bye; exit 0' TERM; echo hi; sleep 60 & wait", timeout_ms=timeout_ms, kill_grace_ms=30_000)
+        if polite["stdout"]:  # it had begun before its time was over
+            break
     assert polite["outcome"]["type"] == "timed_out" and polite["stdout"] == "hi\nbye\n"
-    with stopwatch() as watch:
-        stubborn = sandbox.run("trap '' TERM; while :; do sleep 0.1; done", timeout_ms=500, kill_grace_ms=700)
-    assert stubborn["outcome"]["type"] == "timed_out"
-    assert 1.2 <= watch.seconds <= patience(1.9)
+
+    def be_stubborn():
+        with stopwatch() as watch:
+            done = sandbox.run("trap '' TERM; echo hi; while :; do sleep 0.1; done", timeout_ms=500, kill_grace_ms=700)
+        assert done["outcome"]["type"] == "timed_out"
+        assert watch.seconds >= (1.2 if done["stdout"] else 0.5)  # one that had not begun has not heard of TERM either
+        return done
+
+    assert promptly(1.9, be_stubborn)["stdout"] == "hi\n"
 
 
 def test_output_before_a_timeout_is_kept_in_order(sandbox):  # C06
-    done = sandbox.run("for i in $(seq 1 100); do echo $i; sleep 0.05; done", timeout_ms=2000)
-    assert done["outcome"]["type"] == "timed_out"
-    lines = done["stdout"].splitlines()
-    assert 8 <= len(lines) <= 41
+    for timeout_ms in (2000, 10_000):  # more of it where the machine is busy
+        done = sandbox.run("for i in $(seq 1 1000); do echo $i; sleep 0.05; done", timeout_ms=timeout_ms)
+        assert done["outcome"]["type"] == "timed_out"
+        lines = done["stdout"].splitlines()
+        assert len(lines) <= done["duration_ms"] / 50 + 1
+        if len(lines) >= 8:
+            break
+    assert len(lines) >= 8
     assert lines == [str(n) for n in range(1, len(lines) + 1)]
 
 
 def test_timeout_holds_when_the_client_is_gone(sandbox):
-    body = b'{"command": "echo begun; sleep 30", "timeout_ms": 1000, "name": "orphan"}'
-    with raw_connection(sandbox.api) as connection:
-        head = raw_head(sandbox.api, "POST", sandbox.path + "/executions?wait=true", len(body),
-                        ["Content-Type: application/json"])
-        connection.sendall(head + body)
-        (orphan,) = eventually(lambda: [e for e in sandbox.executions() if e["name"] == "orphan"])
-    done = sandbox.api.call("GET", f"{sandbox.path}/executions/{orphan['id']}/wait?timeout_ms=5000")
-    assert done["outcome"]["type"] == "timed_out"
-    assert 900 <= done["duration_ms"] <= patience(1600)
+    def leave(name):
+        body = b'{"command": "echo begun; sleep 600", "timeout_ms": 1000, "name": "%s"}' % name.encode()
+        with raw_connection(sandbox.api) as connection:
+            head = raw_head(sandbox.api, "POST", sandbox.path + "/executions?wait=true", len(body),
+                            ["Content-Type: application/json"])
+            connection.sendall(head + body)
+            (orphan,) = eventually(lambda: [e for e in sandbox.executions() if e["name"] == name])
+        done = sandbox.api.call("GET", f"{sandbox.path}/executions/{orphan['id']}/wait?timeout_ms=60000")
+        assert done["outcome"]["type"] == "timed_out"
+        assert 900 <= done["duration_ms"] < 30_000
+        return done["duration_ms"]
+
+    took = []
+    while not took or took[-1] > patience(1600):
+        assert len(took) < 5, took
+        took.append(leave(f"orphan-{len(took)}"))
 
 
 def test_a_client_that_leaves_does_not_touch_the_command(sandbox):
@@ -169,20 +202,24 @@ def test_a_client_that_leaves_does_not_touch_the_command(sandbox):
         (orphan,) = eventually(lambda: [e for e in sandbox.executions() if e["name"] == "orphan"])
     path = f"{sandbox.path}/executions/{orphan['id']}"
     sandbox.api.call("POST", path + "/stdin?close=true", content=b"alive\n")
-    assert_exited(sandbox.api.call("GET", path + "/wait?timeout_ms=10000"), 0)
+    assert_exited(sandbox.api.call("GET", path + "/wait?timeout_ms=60000"), 0)
     assert sandbox.get("/tmp/lived") == b"alive\n"
 
 
 def test_wait_returns_at_its_own_deadline(sandbox, stopwatch):
-    running = sandbox.start(["sleep", "30"])
-    with stopwatch() as watch:
-        info = sandbox.api.call("GET", running.path + "/wait?timeout_ms=300")
-    assert info["state"] == "running" and 0.3 <= watch.seconds < patience(1.0)
+    running = sandbox.start(["sleep", "600"])
+
+    def wait_for_nothing():
+        with stopwatch() as watch:
+            info = sandbox.api.call("GET", running.path + "/wait?timeout_ms=300")
+        assert info["state"] == "running" and 0.3 <= watch.seconds
+
+    promptly(1.0, wait_for_nothing)
     results = []
     waiter = threading.Thread(target=lambda: results.append(running.wait()))
     waiter.start()
     assert running.kill()["outcome"]["type"] == "killed_by_caller"
-    waiter.join(10)
+    waiter.join(90)
     assert results and results[0]["outcome"]["type"] == "killed_by_caller"
 
 
@@ -209,13 +246,14 @@ def test_orphans_are_reaped(sandbox):  # C17
     sandbox.run(["true"])
     before = len(sandbox.processes())
     in_parallel(lambda _: sandbox.ok(["sh", "-c", "(true &) ; exit 0"]), range(scaled(200, 20_000)), 20)
-    eventually(lambda: len(sandbox.processes()) <= before, 5, "processes are back to where they were")
-    assert "Z" not in sandbox.ok("cat /proc/[0-9]*/stat | sed 's/.*) //' | cut -c1 | sort -u")
+    eventually(lambda: len(sandbox.processes()) <= before, what="processes are back to where they were")
+    states = lambda: sandbox.ok("cat /proc/[0-9]*/stat | sed 's/.*) //' | cut -c1 | sort -u")
+    eventually(lambda: "Z" not in states(), what="none is left to be reaped")
 
 
 @pytest.mark.parametrize("name,number", [("TERM", 15), ("INT", 2), ("USR1", 10), (1, 1)])
 def test_signals_reach_the_program(sandbox, name, number):
-    running = sandbox.start(["sleep", "60"])
+    running = sandbox.start(["sleep", "600"])
     running.signal(name, tree=False)
     done = running.wait()
     assert done["outcome"]["type"] == "signalled" and done["outcome"]["signal"] == number
@@ -349,7 +387,7 @@ def test_standard_input(sandbox, stopwatch):  # C15
     with stopwatch() as watch:
         assert_exited(sandbox.run(["cat"]), 0, "")
         done = sandbox.run(["python3", "-c", "input('passphrase: ')"])
-    assert watch.seconds < patience(3) and done["exit_code"] == 1 and "EOFError" in done["stderr"]
+    assert watch.seconds < patience(60) and done["exit_code"] == 1 and "EOFError" in done["stderr"]  # it would wait for ever
     assert sandbox.ok(["readlink", "/proc/self/fd/0"]) == "/dev/null\n"
 
 
@@ -401,12 +439,16 @@ def test_output_by_cursor(sandbox):
 
 def test_waiting_for_output_ends_with_the_output(sandbox, stopwatch):
     running = sandbox.start("read x; echo $x", stdin=True)
-    with stopwatch() as watch:
-        page = running.output("&wait_ms=300")
-    assert page["chunks"] == [] and page["ended"] is False and 0.3 <= watch.seconds < patience(1)
-    poll = concurrent.futures.ThreadPoolExecutor(1).submit(running.output, "&wait_ms=20000")
+
+    def wait_for_nothing():
+        with stopwatch() as watch:
+            page = running.output("&wait_ms=300")
+        assert page["chunks"] == [] and page["ended"] is False and 0.3 <= watch.seconds
+
+    promptly(1, wait_for_nothing)
+    poll = concurrent.futures.ThreadPoolExecutor(1).submit(running.output, "&wait_ms=250000")
     running.send(b"now\n")
-    assert [chunk_bytes(c) for c in poll.result(5)["chunks"]] == [b"now\n"]
+    assert [chunk_bytes(c) for c in poll.result(60)["chunks"]] == [b"now\n"]
 
 
 def test_event_stream_and_its_continuation(sandbox):
@@ -515,15 +557,17 @@ def test_a_flood_of_output_costs_the_daemon_nothing(create, daemon, stopwatch): 
     quiet.run(["true"])
     before = host.rss_bytes(daemon.pid)
     floods = [noisy.start(["yes"], timeout_ms=scaled(4, 20) * 1000) for _ in range(10)]
-    slowest = 0.0
-    while floods[0].refresh()["state"] == "running":
+    took = []
+    while not took or floods[-1].refresh()["state"] == "running":
         with stopwatch() as watch:
             quiet.ok(["true"])
-        slowest = max(slowest, watch.seconds)
+        took.append(watch.seconds)
     for flood in floods:
         done = flood.wait()
-        assert done["outcome"]["type"] == "timed_out" and done["output"]["stdout_bytes"] > MIB
-    assert slowest < 1.0
+        assert done["outcome"]["type"] == "timed_out"
+        assert done["output"]["stdout_bytes"] > MIB or max(took) > 1.0  # on a busy machine it may have come to less
+    # What the floods cost the daemon they cost each call; what else runs here costs some.
+    assert statistics.median(took) < 1.0 and max(took) < 30, took
     assert not TRUE_MEMORY or host.rss_bytes(daemon.pid) - before < 64 * MIB
 
 

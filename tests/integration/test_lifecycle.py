@@ -10,15 +10,25 @@ import time
 import pytest
 
 import host
-from client import LONG, Api, check_error, eventually, patience, raw_connection, raw_head, scaled
+from client import LONG, Api, check_error, eventually, patience, promptly, raw_connection, raw_head, scaled
 
 
 def parse_time(text):
     return datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").timestamp()
 
 
-def seconds_to_end(info):
-    return parse_time(info["expires_at"]) - time.time()
+class Lifetimes:
+    """Whether a lifetime began within the `with`."""
+
+    def __enter__(self):
+        self.begin = time.time()
+        return self
+
+    def __exit__(self, *_):
+        self.end = time.time()
+
+    def began_here(self, info, seconds):
+        return self.begin - 0.01 <= parse_time(info["expires_at"]) - seconds <= self.end
 
 
 def test_a_new_sandbox_is_described_completely(create):
@@ -26,23 +36,24 @@ def test_a_new_sandbox_is_described_completely(create):
                                                  "open_files": 1000}, lifetime_ms=60_000, idle_timeout_ms=50_000)
     info = box.refresh()
     assert info["state"] == "ready" and info["template"]["name"] == "base" and len(info["template"]["version"]) == 64
-    assert info["started_from"] == "cold" and 0 < info["ready_ms"] < 20_000
+    assert info["started_from"] == "cold" and 0 < info["ready_ms"] < 120_000
     assert info["limits"] == {"cpus": 1, "memory_mb": 512, "disk_mb": 256, "processes": 100, "open_files": 1000}
     assert info["metadata"] == {"task": "1"} and info["network"] == {"egress": "none", "link": False, "address": None}
     assert info["on_timeout"] == "kill" and info["paused"] is None
     assert info["ended"] is None and info["running_executions"] == 0 and info["idle_timeout_ms"] == 50_000
-    assert abs(parse_time(info["expires_at"]) - parse_time(info["created_at"]) - 60) < 5
+    assert abs(parse_time(info["expires_at"]) - parse_time(info["created_at"]) - 60) < 0.01
     assert box.ok("ulimit -n") == "1000\n"
     assert box.ok(["hostname"]).strip() != os.uname().nodename
 
 
 def test_defaults_need_no_body(api):
-    answer = api.request("POST", "/v1/sandboxes")
+    with Lifetimes() as now:
+        answer = api.request("POST", "/v1/sandboxes")
     info = answer.json()
     try:
         assert answer.status_code == 201 and answer.headers["location"] == f"/v1/sandboxes/{info['id']}"
         assert info["runtime"] == api.call("GET", "/v1/runtimes")["auto"]
-        assert abs(seconds_to_end(info) - 300) < 10
+        assert now.began_here(info, 300)
     finally:
         api.call("DELETE", f"/v1/sandboxes/{info['id']}")
 
@@ -67,7 +78,7 @@ def test_there_is_no_network(sandbox):
                 print('reached', address)
             except OSError as error:
                 pass
-    """], timeout_ms=15_000)
+    """], timeout_ms=120_000)
     assert done["stdout"] == "loopback works\n", done
 
 
@@ -142,10 +153,11 @@ def test_keys_and_roles(daemon, api):
 
 # Changing ----------------------------------------------------------------------------------------------------------------
 def test_patch(sandbox, api):
-    sandbox.info = api.call("PATCH", sandbox.path, json={"metadata": {"a": "1"}, "lifetime_ms": 90_000})
-    assert sandbox.info["metadata"] == {"a": "1"} and abs(seconds_to_end(sandbox.info) - 90) < 5
+    with Lifetimes() as then:
+        sandbox.info = api.call("PATCH", sandbox.path, json={"metadata": {"a": "1"}, "lifetime_ms": 390_000})
+    assert sandbox.info["metadata"] == {"a": "1"} and then.began_here(sandbox.info, 390)
     sandbox.info = api.call("PATCH", sandbox.path, json={"metadata": {"b": "2"}})
-    assert sandbox.info["metadata"] == {"b": "2"} and abs(seconds_to_end(sandbox.info) - 90) < 5
+    assert sandbox.info["metadata"] == {"b": "2"} and then.began_here(sandbox.info, 390)
     sandbox.info = api.call("PATCH", sandbox.path, json={"lifetime_ms": 0, "idle_timeout_ms": 70_000})
     assert sandbox.info["expires_at"] is None and sandbox.info["idle_timeout_ms"] == 70_000
     assert sandbox.refresh()["metadata"] == {"b": "2"}
@@ -154,26 +166,36 @@ def test_patch(sandbox, api):
 
 
 # Ending ------------------------------------------------------------------------------------------------------------------
-def ended_within(box, seconds):
-    return eventually(lambda: box.refresh()["state"] == "ended" and box.info, seconds, "the sandbox has ended")
+def end_of(box):
+    return eventually(lambda: box.refresh()["state"] == "ended" and box.info, what="the sandbox has ended")
+
+
+def limit(box, **times):
+    """From now on: a start may take longer than what is a short time here."""
+    return box.api.call("PATCH", box.path, json={name: patience(ms) for name, ms in times.items()})
 
 
 def test_lifetime_ends_a_busy_sandbox(create):
-    box = create(lifetime_ms=patience(3000))
-    running = box.start(["sleep", "60"])
-    done = running.wait(10_000)
-    assert done["outcome"]["type"] == "sandbox_ended"
-    info = ended_within(box, 5)
-    assert info["ended"]["reason"] == "lifetime" and info["ended"]["message"]
-    assert patience(2.9) < parse_time(info["ended"]["at"]) - parse_time(info["created_at"]) < patience(6)
+    def live_short():
+        box = create()
+        running = box.start(["sleep", "600"])
+        due = parse_time(limit(box, lifetime_ms=1500)["expires_at"])
+        assert running.wait()["outcome"]["type"] == "sandbox_ended"
+        info = end_of(box)
+        assert info["ended"]["reason"] == "lifetime" and info["ended"]["message"]
+        assert due - 0.1 < parse_time(info["ended"]["at"]) < due + 60
+        return box
+
+    box = promptly(6, live_short)
     assert box.refuse_run(["true"], 410, "sandbox_ended")["details"]["reason"] == "lifetime"
 
 
 def test_idle_timeout_spares_a_busy_sandbox(create):
-    box = create(idle_timeout_ms=patience(1500))
+    box = create()
     running = box.start(["sleep", str(patience(3))])
+    limit(box, idle_timeout_ms=1500)
     assert running.wait()["outcome"]["type"] == "exited", "an execution counts as use"
-    info = ended_within(box, 6)
+    info = end_of(box)
     assert info["ended"]["reason"] == "idle"
     assert parse_time(info["ended"]["at"]) - parse_time(running.refresh()["ended_at"]) > patience(1.4)
 
@@ -195,21 +217,26 @@ def test_what_still_runs_keeps_a_sandbox_awake(create):
         box = create()
         leave(box)
         eventually(lambda: box.api.request("GET", box.file_url("/tmp/ticks")).status_code == 200, what="the first tick")
-        before = len(box.get("/tmp/ticks"))
-        time.sleep(3)  # ten times the quiet time after which an idle one is frozen
-        assert not box.refresh()["frozen"]
-        assert len(box.get("/tmp/ticks")) - before > 10  # frozen it would have made half of that
+        for span in (3, 9, 27):  # ten times the quiet time after which an idle one is frozen, and more on a busy machine
+            before = len(box.get("/tmp/ticks"))
+            time.sleep(span)
+            assert not box.refresh()["frozen"]
+            made = len(box.get("/tmp/ticks")) - before
+            if made > 10:  # frozen it would have made half of that
+                break
+        assert made > 10
 
 
 def test_deadlines_hold_for_a_frozen_sandbox(create):
-    box = create(lifetime_ms=patience(4000))
-    eventually(lambda: box.refresh()["frozen"], 4, "it is frozen")
-    assert ended_within(box, 6)["ended"]["reason"] == "lifetime"
+    box = create()
+    eventually(lambda: box.refresh()["frozen"], what="it is frozen")
+    assert limit(box, lifetime_ms=1000)["frozen"]
+    assert end_of(box)["ended"]["reason"] == "lifetime"
 
 
 def test_kill_and_what_remains_known(create, api):
     box = create(metadata={"k": "v"})
-    running = box.start("echo printed; sleep 60")
+    running = box.start("echo printed; sleep 600")
     running.wait_for_output(b"printed")
     ended = box.kill()
     assert ended["state"] == "ended" and ended["ended"]["reason"] == "killed" and not ended.get("already_ended")
@@ -241,10 +268,10 @@ def test_parallel_kills_agree(create):  # C32
 def test_kill_ends_waiting_calls_truthfully(create):  # C32
     box = create()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        waiting = pool.submit(box.api.request, "POST", box.path + "/executions?wait=true", json={"argv": ["sleep", "60"]})
+        waiting = pool.submit(box.api.request, "POST", box.path + "/executions?wait=true", json={"argv": ["sleep", "600"]})
         eventually(lambda: box.refresh()["running_executions"] == 1)
         box.kill()
-        answer = waiting.result(10)
+        answer = waiting.result(60)
     if answer.status_code == 200:
         assert answer.json()["outcome"]["type"] == "sandbox_ended"
     else:
@@ -257,7 +284,7 @@ def test_a_kill_while_creating_is_obeyed(api, tier):  # C32
         creating = pool.submit(api.request, "POST", "/v1/sandboxes", json={"runtime": tier, "metadata": {"m": mark}})
         (seen,) = eventually(lambda: api.call("GET", f"/v1/sandboxes?metadata.m={mark}")["sandboxes"])
         ended = api.call("DELETE", f"/v1/sandboxes/{seen['id']}")
-        answer = creating.result(30)
+        answer = creating.result(120)
     assert ended["state"] == "ended"
     if answer.status_code != 201:  # it was still creating
         assert answer.json()["error"]["code"] in ("sandbox_ended", "cancelled", "start_failed"), answer.text
@@ -266,11 +293,11 @@ def test_a_kill_while_creating_is_obeyed(api, tier):  # C32
 
 def test_a_client_that_leaves_while_creating_orphans_nothing(api, daemon, tier):  # C33
     mark = os.urandom(6).hex()
-    body = json.dumps({"runtime": tier, "metadata": {"m": mark}, "lifetime_ms": 60_000}).encode()
-    for _ in range(scaled(4, 30)):
+    for n in range(scaled(4, 30)):
+        body = json.dumps({"runtime": tier, "metadata": {"m": mark, "n": str(n)}, "lifetime_ms": 600_000}).encode()
         with raw_connection(api) as connection:
             connection.sendall(raw_head(api, "POST", "/v1/sandboxes", len(body), ["Content-Type: application/json"]) + body)
-            eventually(lambda: api.call("GET", f"/v1/sandboxes?metadata.m={mark}&state=creating&state=ready")["sandboxes"])
+            eventually(lambda: api.call("GET", f"/v1/sandboxes?metadata.m={mark}&metadata.n={n}&state=creating&state=ready")["sandboxes"])
     query = f"/v1/sandboxes?metadata.m={mark}"
     eventually(lambda: not api.call("GET", query + "&state=creating")["sandboxes"], 20, "no create hangs")
     listed = api.pages(query, "sandboxes", 100)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from client import eventually, patience
+from client import eventually, patience, promptly
 
 MIB = 1 << 20
 
@@ -14,12 +14,15 @@ def test_cpu_is_a_hard_cap(create):
     box = create(limits={"cpus": 0.5})
     burn = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: pass"
     box.ok(["python3", "-c", burn.format(0.2)])
-    before, begin = box.stats()["cpu_ms"], time.monotonic()
-    runs = [box.start(["python3", "-c", burn.format(3)]) for _ in range(2)]
-    for run in runs:
-        assert run.wait()["exit_code"] == 0
-    share = (box.stats()["cpu_ms"] - before) / 1000 / (time.monotonic() - begin)
-    assert 0.25 < share < 0.62, share
+    shares = []
+    while not shares or shares[-1] <= 0.25:  # where the machine is busy with others it may get less
+        assert len(shares) < 5, shares
+        before, begin = box.stats()["cpu_ms"], time.monotonic()
+        runs = [box.start(["python3", "-c", burn.format(3)]) for _ in range(2)]
+        for run in runs:
+            assert run.wait()["exit_code"] == 0
+        shares.append((box.stats()["cpu_ms"] - before) / 1000 / (time.monotonic() - begin))
+        assert shares[-1] < 0.62, shares
 
 
 HOG = """if True:
@@ -62,6 +65,7 @@ def test_the_agent_is_not_what_the_kernel_kills_for_memory(create, tier):
     assert box.stats()["oom_kills"] >= 1, "it was too little for them"
     assert done["outcome"]["type"] in ("oom_killed", "exited"), done
     crowd.kill()
+    eventually(lambda: not [p for p in box.processes() if p["execution"] == crowd.id], what="the crowd is gone, and its memory free")
     assert box.refresh()["state"] == "ready"
     assert box.ok(["echo", "alive"]) == "alive\n"
 
@@ -125,9 +129,7 @@ def test_a_fork_bomb_stays_inside(create):
                 time.sleep(0.01)
     """], user="user")
     eventually(lambda: len([p for p in box.processes() if p["execution"] == bomb.id]) > 32, 20, "the bomb has grown")
-    begin = time.monotonic()
-    assert neighbour.ok(["echo", "unharmed"]) == "unharmed\n"
-    assert time.monotonic() - begin < patience(3)
+    assert promptly(3, lambda: neighbour.ok(["echo", "unharmed"])) == "unharmed\n"
     assert len(box.processes()) <= 66  # gvisor counts per user, and the agent is root's
     assert bomb.kill()["outcome"]["type"] == "killed_by_caller"
     eventually(lambda: not [p for p in box.processes() if p["execution"] == bomb.id], what="the bomb is gone")
@@ -169,10 +171,17 @@ def test_tmpfs_counts_as_memory(create, tier):
 
 
 def test_a_memory_hog_does_not_slow_a_neighbour_to_death(create):
-    hog, neighbour = create(limits={"memory_mb": 96}), create()
+    neighbour = create()
     neighbour.run(["true"])
-    running = hog.start(["python3", "-c", HOG])
-    begin = time.monotonic()
-    assert neighbour.ok(["echo", "unharmed"]) == "unharmed\n"
-    assert time.monotonic() - begin < patience(3)
-    running.wait(60_000)
+    for _ in range(5):
+        hog = create(limits={"memory_mb": 96})
+        running = hog.start(["python3", "-c", HOG])
+        begin = time.monotonic()
+        assert neighbour.ok(["echo", "unharmed"]) == "unharmed\n"
+        taken = time.monotonic() - begin
+        running.wait()
+        assert taken < 60, taken
+        if taken < patience(3):
+            break
+    else:
+        pytest.fail(f"a call beside a hog took {taken} s, and long each time")

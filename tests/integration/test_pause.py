@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from client import Execution, Sandbox, check_error, eventually, patience, scaled
+from client import Execution, Sandbox, check_error, eventually, patience, scaled, whole_lines
 
 COUNTER = """
 import os, socket, threading, time
@@ -41,14 +41,14 @@ def state(box):
 
 
 def count(box):
-    return int(box.ok("tail -n 1 /tmp/journal"))
+    return int(whole_lines(box.ok("tail -c 100 /tmp/journal"))[-1])
 
 
 def rounds(box, restart, total=10):
     """C25: files, a counter file and a process counting in memory, over pauses that end by a call and by traffic in turns."""
     box.put("/tmp/counter.py", COUNTER.encode())
     running = box.start(["python3", "/tmp/counter.py"])
-    eventually(lambda: box.exists("/tmp/journal") and box.get("/tmp/journal"), 10, "it counts")
+    eventually(lambda: box.exists("/tmp/journal") and whole_lines(box.get("/tmp/journal")), what="it counts")
     hashes, seen = {}, 0
     for n in range(total):
         content = os.urandom(20_000)
@@ -67,7 +67,7 @@ def rounds(box, restart, total=10):
     assert box.ok("cd /tmp && sha256sum file-*").split() == [
         word for n in range(total) for word in (hashes[n], f"file-{n}")]
     assert box.ok("cat /tmp/counter").split() == [str(n) for n in range(total)]
-    numbers = [int(line) for line in box.get("/tmp/journal").split()]
+    numbers = [int(line) for line in whole_lines(box.get("/tmp/journal"))]
     assert numbers == list(range(1, len(numbers) + 1)), "no gap"
     assert running.refresh()["state"] == "running"
     assert running.kill()["outcome"]["type"] == "killed_by_caller"
@@ -158,43 +158,50 @@ def test_an_upload_under_way_is_a_conflict(create):
             yield b"more"
 
     enough = threading.Event()
-    upload = threading.Thread(target=lambda: box.put("/tmp/slow", slow()))
+    box.ok("mkdir /tmp/up")
+    upload = threading.Thread(target=lambda: box.put("/tmp/up/slow", slow()))
     upload.start()
     try:
-        time.sleep(0.3)
+        eventually(lambda: box.ls("/tmp/up"), what="the upload is under way")
         error = box.api.refused("POST", box.path + "/pause", 409, "conflict")
         assert error["details"]["state"] == "busy"
         assert state(box) == "ready"
     finally:
         enough.set()
         upload.join()
-    assert box.get("/tmp/slow").startswith(b"begun")
+    assert box.get("/tmp/up/slow").startswith(b"begun")
     pause(box)
 
 
 def test_clocks_of_executions_do_not_stop(create):
     box = create()
-    run = box.start(["sleep", "60"], timeout_ms=1000)
-    pause(box)
-    time.sleep(1.5)
+    for timeout_ms in (1000, 5000, 20_000):
+        run = box.start(["sleep", "600"], timeout_ms=timeout_ms)
+        pause(box)
+        if run.refresh()["state"] == "running":  # it was paused before its time was over
+            break
+    time.sleep(timeout_ms / 1000 + 0.5)
     assert run.refresh()["state"] == "running", "nothing ends in a paused sandbox"
     resume(box)
-    assert run.wait(5000)["outcome"]["type"] == "timed_out"
+    assert run.wait()["outcome"]["type"] == "timed_out"
 
 
 def test_timeouts_can_pause(create, api):
-    box = create(on_timeout="pause", lifetime_ms=patience(3000))
+    box = create(on_timeout="pause")
     run = box.start("i=0; while :; do i=$((i+1)); echo $i >/tmp/n; sleep 0.01; done")
+    api.call("PATCH", box.path, json={"lifetime_ms": patience(3000)})
     eventually(lambda: state(box) == "paused", 12, "the end of its lifetime pauses it")
     assert box.info["paused"]["cause"] == "lifetime" and box.info["on_timeout"] == "pause"
     eventually(lambda: int(box.ok("cat /tmp/n") or 0) > 10, what="used, it goes on")
-    assert state(box) == "ready" and run.refresh()["state"] == "running"
+    eventually(lambda: box.ok("true") == "" and state(box) == "ready", what="it is ready")
+    assert run.refresh()["state"] == "running"
     eventually(lambda: state(box) == "paused", 12, "its new lifetime ends, too")
     idle = create(on_timeout="pause", idle_timeout_ms=patience(700))
     eventually(lambda: state(idle) == "paused", 6, "idleness pauses it")
     assert idle.info["paused"]["cause"] == "idle"
-    mortal = create(lifetime_ms=patience(4000))
+    mortal = create()
     pause(mortal)
+    assert api.call("PATCH", mortal.path, json={"lifetime_ms": patience(1000)})["state"] == "paused"
     eventually(lambda: state(mortal) == "ended", 12, "without it the lifetime ends a paused one")
 
 
