@@ -192,10 +192,16 @@ void Sandbox::take_network_usage(const network::Usage& usage) {
   if (!is_live() || end_wanted_) return;
   document_.info.network_in = usage.bytes_in;
   document_.info.network_out = usage.bytes_out;
-  if (Clock::now() < next_usage_save_ || info().state != State::kReady) return;
-  next_usage_save_ = Clock::now() + kUsageSaved;
+  if (saving_usage_ || info().state != State::kReady) return;
+  saving_usage_ = true;
+  // The last bytes count too, though no report may follow theirs: what comes while this waits is in what it saves.
   const auto task = [](std::shared_ptr<Sandbox> self) -> Awaitable<void> {
-    if (!co_await self->wait_settled()) co_return;
+    while (Clock::now() < self->next_usage_save_ && self->is_live()) {
+      if (!co_await sleep_for(Millis(200))) break;  // the daemon stops
+    }
+    self->saving_usage_ = false;
+    self->next_usage_save_ = Clock::now() + kUsageSaved;
+    if (!self->is_live() || self->end_wanted_ || !co_await self->wait_settled()) co_return;
     auto saved = co_await self->save(self->document_);
     if (!saved) log::warn("sandbox.usage_not_recorded", {{"sandbox", self->info().id}, {"message", saved.error().message}});
   };

@@ -212,6 +212,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   std::shared_ptr<Networking> networking_;
   bool noting_denials_ = false;
   Clock::time_point next_usage_save_ = Clock::time_point::min();
+  bool saving_usage_ = false;  // or about to
   std::map<std::string, std::shared_ptr<RunningExecution>> executions_;
   std::vector<std::string> execution_order_;  // oldest first
   Notifier changed_;

@@ -64,6 +64,7 @@ def networked(api, tier, lab):
     yield make
     for box in made:
         box.close()
+    lab.settle()
 
 
 @pytest.fixture

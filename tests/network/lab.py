@@ -12,6 +12,7 @@ every frame that leaves the host, wherever it goes; `loopback` sees what is sent
 import contextlib
 import os
 import socket
+import time
 
 import names
 from netns import Namespace
@@ -100,6 +101,13 @@ class Lab:
             sock.sendto(token, ("127.0.0.1", FENCE_PORT))
         for capture, mark in zip((self.uplink, self.at_attacker, self.loopback), marks):
             capture.wait_for(token, mark)
+
+    def settle(self):
+        """Connections of a test that is over have ended at both ends: no last frame of theirs comes into the next one's watch."""
+        deadline = time.monotonic() + 60
+        while any(site.open for site in (self.site, self.evil_site, self.own_site)):
+            assert time.monotonic() < deadline, "connections to a site are left"
+            time.sleep(0.01)
 
     def watch(self):
         return Watch(self)

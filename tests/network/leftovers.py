@@ -15,22 +15,23 @@ RECORDS = pathlib.Path("/run/glovebox-network-tests")
 @contextlib.contextmanager
 def recorded(directory):
     """While this runs, `directory` is known as the place of this process's data directories."""
-    RECORDS.mkdir(exist_ok=True)
+    RECORDS.mkdir(exist_ok=True)  # it stays: another run may be about to write its record
     record = RECORDS / str(os.getpid())
     record.write_text(str(directory))
     try:
         yield
     finally:
-        record.unlink()
-        with contextlib.suppress(OSError):
-            RECORDS.rmdir()  # another run's record keeps it
+        record.unlink(missing_ok=True)
 
 
 def sweep():
     for record in RECORDS.glob("*"):
         if not os.path.exists(f"/proc/{record.name}"):
-            directory = pathlib.Path(record.read_text())
-            record.unlink()
+            try:
+                directory = pathlib.Path(record.read_text())
+                record.unlink()
+            except FileNotFoundError:
+                continue  # another run sweeps too, and was faster
             kill_all(f"--log-facility={directory}/")  # the resolver
             for place in [place for place in directory.glob("data*") if not place.is_symlink()]:
                 end_all(place)
@@ -38,7 +39,8 @@ def sweep():
 
 def kill_all(words):
     for line in host.command_lines([words]):
-        os.kill(int(line.split()[0]), signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(line.split()[0]), signal.SIGKILL)
 
 
 def end_all(data_dir):

@@ -107,7 +107,7 @@ class Resolver:
             self.tcp = socket.create_server((address, 53), backlog=64)
             self.behind = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             self.behind.connect(("127.0.0.1", 5300))
-        self.behind.settimeout(2)
+        self.behind.settimeout(20)
         for work in (self._serve_udp, self._serve_tcp):
             threading.Thread(target=work, daemon=True).start()
         self._wait_for_dnsmasq()
@@ -122,10 +122,10 @@ class Resolver:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL)
 
     def _wait_for_dnsmasq(self):
-        for _ in range(100):
+        for _ in range(1200):
             try:
                 return self._ask_behind(query("ready.test"))
-            except OSError:
+            except OSError:  # refused: it does not listen yet
                 time.sleep(0.05)
         raise AssertionError(f"dnsmasq does not answer (ended with {self.process.poll()})")
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Network namespaces that live as long as this process holds their descriptor: a crash leaves none behind."""
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -57,14 +58,16 @@ class Namespace:
         process = os.pidfd_open(pid)
         try:
             for name in os.listdir(f"/proc/{pid}/fd"):
-                if os.readlink(f"/proc/{pid}/fd/{name}") != "/dev/net/tun":
-                    continue
-                copy = _libc.syscall(SYS_PIDFD_GETFD, process, int(name), 0)
-                assert copy >= 0, os.strerror(ctypes.get_errno())
-                try:
-                    return cls(label, fcntl.ioctl(copy, TUNGETDEVNETNS))
-                finally:
-                    os.close(copy)
+                with contextlib.suppress(OSError):  # it was closed meanwhile
+                    if os.readlink(f"/proc/{pid}/fd/{name}") != "/dev/net/tun":
+                        continue
+                    copy = _libc.syscall(SYS_PIDFD_GETFD, process, int(name), 0)
+                    if copy < 0:
+                        continue
+                    try:
+                        return cls(label, fcntl.ioctl(copy, TUNGETDEVNETNS))
+                    finally:
+                        os.close(copy)
         finally:
             os.close(process)
         raise OSError(f"process {pid} holds no tap")
@@ -97,7 +100,7 @@ class Namespace:
     def run(self, *command, check=True, **options):
         """The standard output of a program in the namespace."""
         with self:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=30, **options)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
         assert not check or done.returncode == 0, f"{self.label}: {' '.join(command)}: {done.stderr.strip()}"
         return done.stdout
 

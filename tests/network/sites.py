@@ -22,7 +22,7 @@ class Authority:
                       "-keyout", "ca.key", "-out", "ca.pem")
 
     def _openssl(self, *arguments):
-        subprocess.run(["openssl", *arguments], cwd=self.directory, check=True, capture_output=True, timeout=30)
+        subprocess.run(["openssl", *arguments], cwd=self.directory, check=True, capture_output=True, timeout=120)
 
     def issue(self, label, *names):
         """The path of a file with key and certificate for `names`."""
@@ -65,6 +65,7 @@ class Site:
         self.name = name
         self.visits = []
         self.lock = threading.Lock()
+        self.open = 0  # connections that are served
         self.closing = False
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(certificate)
@@ -123,6 +124,8 @@ class Site:
             self._echo_datagram(sock)
             return
         connection, _ = sock.accept()
+        with self.lock:
+            self.open += 1
         threading.Thread(target=self._serve, args=(connection, self.listeners[sock]), daemon=True).start()
 
     def _echo_datagram(self, sock):
@@ -135,7 +138,7 @@ class Site:
     def _serve(self, connection, port):
         address = connection.getsockname()[0].removeprefix("::ffff:")
         visit = self._note(address=address, port=port)
-        connection.settimeout(30)
+        connection.settimeout(300)
         try:
             if port in self.TLS:
                 connection = self.context.wrap_socket(connection, server_side=True)
@@ -149,6 +152,8 @@ class Site:
         finally:
             visit.closed = time.monotonic()
             connection.close()
+            with self.lock:
+                self.open -= 1
 
     def _receive(self, connection, visit):
         data = connection.recv(65536)

@@ -21,23 +21,23 @@ SPECIAL = ["10.9.0.9", "192.168.7.7", "172.16.5.5", "100.64.0.1", "169.254.169.2
            "240.0.0.1", "192.0.0.192", "203.0.113.5"]
 
 
-def datagram(namespace, address, port, data=b"control"):
+def datagram(namespace, address, port, data=b"control", seconds=30):
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with namespace, socket.socket(family, socket.SOCK_DGRAM) as sock:
-        sock.settimeout(3)
+        sock.settimeout(seconds)
         sock.sendto(data, (address, port))
         return sock.recvfrom(65536)
 
 
 def connect(namespace, address, port):
     with namespace:
-        return socket.create_connection((address, port), timeout=3)
+        return socket.create_connection((address, port), timeout=30)
 
 
-def resolve(lab, name, kind="A", over_tcp=False):
+def resolve(lab, name, kind="A", over_tcp=False, seconds=30):
     message = names.query(name, kind)
     if not over_tcp:
-        return datagram(lab.host, RESOLVER, 53, message)[0]
+        return datagram(lab.host, RESOLVER, 53, message, seconds)[0]
     with connect(lab.host, RESOLVER, 53) as sock:
         sock.sendall(struct.pack("!H", len(message)) + message)
         return sock.recv(65536)[2:]
@@ -146,11 +146,13 @@ def test_resolver_follows_its_script(lab):
     assert len(resolve(lab, "big.hostile.test", over_tcp=True)) > 4000
     lab.names.script("silent.hostile.test", names.Answer(silent=True))
     with pytest.raises(TimeoutError):
-        resolve(lab, "silent.hostile.test")
+        resolve(lab, "silent.hostile.test", seconds=1)
 
 
 def test_frames_made_by_hand_are_seen_as_they_are(lab):
     injector = wire.Injector(lab.host, "eth0")
+    datagram(lab.host, ATTACKER6, 9999)  # so that all neighbours know each other
+    lab.fence()
     gateway = lab.host.run("ip", "neigh", "show", "45.0.0.1").split()[4]
     put = lambda packet, **more: injector.send(wire.ethernet(gateway, injector.mac, packet, **more))
     with lab.watch() as seen:
@@ -159,6 +161,8 @@ def test_frames_made_by_hand_are_seen_as_they_are(lab):
         put(wire.ipv4(HOST, ATTACKER, wire.UDP, wire.udp(HOST, ATTACKER, 4001, 9999, b"f" * 24)[:16], fragment=0x2000))
         put(wire.ipv6(HOST6 := "2a00:45::2", ATTACKER6, wire.ICMPV6, wire.icmpv6(HOST6, ATTACKER6, 128, b"\0\1\0\1ping")), ethertype=wire.ETH_IPV6)
         injector.send(wire.ethernet(gateway, injector.mac, wire.ipv4(HOST, ATTACKER, 253, b"tagged"), vlans=[5]))
+        eventually(lambda: any(v.data == b"options" for v in lab.evil_site.since(seen.marks["evil_site"])), 30, "the server got the datagram with options")
+        lab.at_attacker.wait_for(b"\0\1\0\1ping")
     injector.close()
     assert any(f.src == "45.0.0.77" and f.flags == wire.SYN for f in seen.at_attacker)
     assert any(v.data == b"options" for v in seen.attacker_visits)
@@ -189,7 +193,7 @@ def test_probe_gets_through_where_nothing_is_in_its_way(lab, probe):
             {"op": "dns", "to": [RESOLVER, 53], "query_b64": b64(names.query("allowed.test"))},
             {"op": "dns", "to": [RESOLVER, 53], "query_b64": b64(names.query("x.evil.test")), "over_tcp": True},
             {"op": "hold", "to": [ALLOWED, 7777], "count": 20, "seconds": 1, "send": "x"},
-            {"op": "loop", "seconds": 1, "task": {"op": "tcp", "to": [ALLOWED, 7777], "send": "y", "until": "y"}})
+            {"op": "loop", "seconds": 1, "at_least": 4, "task": {"op": "tcp", "to": [ALLOWED, 7777], "send": "y", "until": "y"}})
     assert '"site": "attacker"' in tls["received"] and tls["handshake"]
     assert '"site": "attacker"' in plain["received"] and plain["end"] == "eof"
     assert [a["end"] for a in talk["answers"]] == ["until"] * 3 and all('"site": "allowed"' in a["received"] for a in talk["answers"])
@@ -213,9 +217,11 @@ def test_requests_that_disagree_with_themselves_do_reach_a_server(lab, probe):
     """The servers of the lab are lenient: a request passed on would be written down."""
     with lab.watch() as seen:
         probe(*[{"op": "tcp", "to": [ATTACKER, 80], "send": head, "timeout": 1} for head in test_tls_http.DISAGREE.values()])
-    got = b"".join(v.data for v in seen.attacker_visits)
-    assert all(head.encode("latin-1") in got for head in test_tls_http.DISAGREE.values())
-    assert {"evil.test", "allowed.test"} <= {value for v in seen.attacker_visits for r in v.requests for key, value in r[2] if key == "host"}
+        visits = lambda: lab.evil_site.since(seen.marks["evil_site"])
+        eventually(lambda: all(head.encode("latin-1") in b"".join(v.data for v in visits()) for head in test_tls_http.DISAGREE.values()), 30,
+                   "the server got all of them")
+        eventually(lambda: {"evil.test", "allowed.test"} <= {value for v in visits() for r in v.requests for key, value in r[2] if key == "host"}, 30,
+                   "the server read them as requests")
 
 
 def test_limits_of_the_lab_are_above_those_of_the_tests(lab, probe):
@@ -226,7 +232,7 @@ def test_limits_of_the_lab_are_above_those_of_the_tests(lab, probe):
 def test_streams_flow_until_somebody_ends_them(lab, probe):
     mark = lab.site.mark()
     request = "GET /stream HTTP/1.1\r\nHost: allowed.test\r\n\r\n"
-    plain, tls = probe({"op": "tcp", "to": [ALLOWED, 80], "send": request, "timeout": 2, "limit": 500},
-                       {"op": "tls", "to": [ALLOWED, 443], "sni": "allowed.test", "request": request, "timeout": 2, "limit": 500})
+    plain, tls = probe({"op": "tcp", "to": [ALLOWED, 80], "send": request, "limit": 500},
+                       {"op": "tls", "to": [ALLOWED, 443], "sni": "allowed.test", "request": request, "limit": 500})
     assert plain["end"] == tls["end"] == "limit"
-    eventually(lambda: all(v.closed for v in lab.site.since(mark)), 3, "the servers see the end")
+    eventually(lambda: all(v.closed for v in lab.site.since(mark)), 30, "the servers see the end")

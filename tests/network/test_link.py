@@ -10,6 +10,7 @@ import pytest
 
 import names
 import wire
+from client import eventually
 from lab import ALLOWED, ATTACKER, RESOLVER, SECOND
 from networked import DNS, NONE, OPEN, allowing
 
@@ -29,7 +30,7 @@ class Forger:
     def _router_mac(self):
         """From a frame of the router's, as the sandbox's own kernel may not be the one that knows it."""
         request = wire.arp(1, self.injector.mac, self.box.address, "00:00:00:00:00:00", self.box.gateway)
-        for _ in range(40):
+        for _ in range(1200):
             self.injector.send(wire.ethernet("ff:ff:ff:ff:ff:ff", self.injector.mac, request, ethertype=wire.ETH_ARP))
             time.sleep(0.05)
             for data, outgoing, _ in list(self.capture.frames):
@@ -40,9 +41,27 @@ class Forger:
     def put(self, packet, source_mac=None, destination_mac=None, **fields):
         self.injector.send(wire.ethernet(destination_mac or self.router, source_mac or self.injector.mac, packet, **fields))
 
+    def let_through(self, seen):
+        """Puts a question on the link that is answered, last of all: the name, when our resolver has been asked for it. What was put
+        before has been judged by then."""
+        name = fresh_name()
+        self.put(dns_packet(self.box.address, name))
+        self.box.logged(kind="dns", host=name)
+        wait_until_asked(seen, name)
+        return name
+
     def close(self):
         self.injector.close()
         self.capture.close()
+
+
+def wait_until_asked(seen, *wanted):
+    eventually(lambda: set(wanted) <= {q.name for q in seen.lab.names.asked(seen.marks["names"])}, 30, f"the resolver is asked for {wanted}")
+
+
+def is_greeting(frame):
+    """Of the connection with which a Forger begins; its last frames may come late."""
+    return 9 in (frame.sport, frame.dport)
 
 
 @pytest.fixture
@@ -77,6 +96,7 @@ def test_frames_with_the_own_address_do_get_through(networked, lab, forger):
         forge.put(dns_packet(box.address, "plain." + name, server="8.8.8.8"))
         forge.put(syn(box.address, ALLOWED, 4001))
         box.logged(kind="dns", host="plain." + name)
+        wait_until_asked(seen, name, "plain." + name)
         forge.capture.wait_for(socket.inet_aton(ALLOWED) + socket.inet_aton(box.address))
     assert {name, "plain." + name} <= seen.asked_names
     answers = [f for f in forge.capture.since(incoming_only=True) if f.src == ALLOWED and f.flags == wire.SYN | wire.ACK]
@@ -124,12 +144,10 @@ def test_e08_fragments_and_ip_options_are_dropped(networked, lab, forger):
         for first, second in (((hello[:8], 0x2000), (hello[8:], 1)), ((hello[8:], 1), (hello[:8], 0x2000)), ((hello, 0x2000), (hello, 0x2000))):
             for part, fragment in (first, second):
                 forge.put(wire.ipv4(box.address, ALLOWED, wire.TCP, part, identification=77, fragment=fragment))
-        control = fresh_name()
-        forge.put(dns_packet(box.address, control))
-        box.logged(kind="dns", host=control)
+        control = forge.let_through(seen)
     assert seen.asked_names == {control}
     seen.assert_only(names={control})
-    answers = [f for f in forge.capture.since(mark) if f.protocol == wire.TCP and f.flags is not None and f.flags & wire.SYN]
+    answers = [f for f in forge.capture.since(mark) if f.protocol == wire.TCP and f.flags is not None and f.flags & wire.SYN and not is_greeting(f)]
     assert not answers, answers
 
 
@@ -142,9 +160,9 @@ def test_e08_a_rule_for_datagrams_is_obeyed_or_refused(api, networked, lab, tier
         return
     api.call("DELETE", f"/v1/sandboxes/{answer.json()['id']}")
     box = networked(policy)
-    echo = lambda address, port: {"op": "udp", "to": [address, port], "send": "ping", "timeout": 2}
+    echo = lambda address, port, **fields: {"op": "udp", "to": [address, port], "send": "ping", **fields}
     with lab.watch() as seen:
-        good, port, other = box.attempt(echo(SECOND, 9999), echo(SECOND, 443), echo(ATTACKER, 9999))
+        good, port, other = box.attempt(echo(SECOND, 9999), echo(SECOND, 443, timeout=2), echo(ATTACKER, 9999, timeout=2))
     assert good.get("received") == "ping" and not port.get("answered") and not other.get("answered"), (good, port, other)
     seen.assert_only({(SECOND, 9999)})
 
@@ -162,12 +180,10 @@ def test_e11_a_foreign_source_address_is_dropped(networked, lab, forger):
                 forge.put(dns_packet(source, asked[source]), source_mac=hardware)
                 forge.put(syn(source, ALLOWED, 7000 + number), source_mac=hardware)
                 forge.put(syn(source, ATTACKER, 7100 + number, 80), source_mac=hardware)
-        control = fresh_name()
-        forge.put(dns_packet(box.address, control))
-        box.logged(kind="dns", host=control)
+        control = forge.let_through(seen)
     assert seen.asked_names == {control}
     seen.assert_only(names={control})
-    assert not [f for f in witness.capture.since(mark) if f.protocol in (wire.TCP, wire.UDP)], witness.capture.since(mark)
+    assert not [f for f in witness.capture.since(mark) if f.protocol in (wire.TCP, wire.UDP) and not is_greeting(f)], witness.capture.since(mark)
     assert not [e for e in sibling.log() if e["port"] != 9], sibling.log()
 
 
@@ -203,9 +219,7 @@ def test_e11_nothing_reaches_a_sibling_or_the_router(networked, lab, forger):
                     forge.put(wire.ipv4(box.address, target, protocol, body), destination_mac=hardware)
         box.attempt(*[{"op": "tcp", "to": [a, p], "send": secret.decode(), "timeout": 1} for a in (sibling.address, box.gateway, sibling.gateway)
                       for p in (22, 80, 3053, 3129, 7777)])
-        control = fresh_name()
-        forge.put(dns_packet(box.address, control))
-        box.logged(kind="dns", host=control)
+        control = forge.let_through(seen)
     seen.assert_only(names={control})
     assert not [f for f in witness.capture.since(mark) if secret in f.data or f.src == box.address], witness.capture.since(mark)
 
@@ -237,11 +251,9 @@ def test_e11_vlan_tags_are_dropped(networked, lab, forger):
         for number, (vlans, name) in enumerate(zip(tags, asked)):
             forge.put(dns_packet(box.address, name), vlans=vlans)
             forge.put(syn(box.address, ALLOWED, 8000 + number), vlans=vlans)
-        control = fresh_name()
-        forge.put(dns_packet(box.address, control))
-        box.logged(kind="dns", host=control)
+        control = forge.let_through(seen)
     # Tag 0 is only a priority: the frame is the link's own, and judged as such.
     assert seen.asked_names <= {control, asked[3]}
     assert seen.destinations <= {(RESOLVER, 53)}
-    assert {f.dport for f in forge.capture.since(mark) if f.protocol == wire.TCP} <= {8003}
+    assert {f.dport for f in forge.capture.since(mark) if f.protocol == wire.TCP and not is_greeting(f)} <= {8003}
     seen.assert_attacker_saw_nothing()

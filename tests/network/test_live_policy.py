@@ -20,15 +20,15 @@ def stream_request(host):
 
 def flows(name, address):
     """Connections that never end by themselves, by TLS and by HTTP."""
-    return [{"op": "tls", "to": [address, 443], "sni": name, "verify": CA, "request": stream_request(name), "timeout": 6, "limit": 1 << 26},
-            {"op": "tcp", "to": [address, 80], "send": stream_request(name), "timeout": 6, "limit": 1 << 26}]
+    return [{"op": "tls", "to": [address, 443], "sni": name, "verify": CA, "request": stream_request(name), "timeout": 60, "limit": 1 << 26},
+            {"op": "tcp", "to": [address, 80], "send": stream_request(name), "timeout": 60, "limit": 1 << 26}]
 
 
-IDLE_TCP = {"op": "tcp", "to": [ALLOWED, 7777], "send": "x", "timeout": 6}
+IDLE_TCP = {"op": "tcp", "to": [ALLOWED, 7777], "send": "x", "timeout": 60}
 
 
 def wait_for_flows(lab, mark, count):
-    return eventually(lambda: (v := [v for v in lab.site.since(mark) if v.sent > (150 if v.port != 7777 else 10) and not v.closed]) and len(v) == count and v, 10,
+    return eventually(lambda: (v := [v for v in lab.site.since(mark) if v.sent > (150 if v.port != 7777 else 10) and not v.closed]) and len(v) == count and v, 60,
                       f"{count} connections are open")
 
 
@@ -40,32 +40,33 @@ def test_e13_open_flows_are_cut_before_the_change_is_acknowledged(networked, lab
         finish = box.begin(*flows("allowed.test", ALLOWED), IDLE_TCP)
         open_visits = wait_for_flows(lab, seen.marks["site"], 3)
         assert box.set_policy(after)["effective"]["egress"] == after["egress"]
+        acknowledged = time.time()
         lab.fence()
         mark = lab.uplink.mark()
-        eventually(lambda: all(v.closed for v in open_visits), 2, "the servers see the end")
+        eventually(lambda: all(v.closed for v in open_visits), 30, "the servers see the end")
         results = finish()
         lab.fence()
     late = [f for f in lab.uplink.since(mark) if f.payload and not f.payload.startswith(b"fence-")]
     assert not late, late
     for result in results:
-        assert result.get("end") in CUT and result["ms"] < 5500, result
+        assert result.get("end") in CUT and result["ended"] - acknowledged < 30, result
     assert results[0]["bytes"] > 20 and results[1]["bytes"] > 20
     closed = box.logged(kind="connection", phase="close", host="allowed.test", protocol="tls")
     assert closed[-1]["bytes_in"] > 0
-    eventually(lambda: box.network()["usage"]["open_connections"] == 0, 5, "no connection counts as open")
+    eventually(lambda: box.network()["usage"]["open_connections"] == 0, 30, "no connection counts as open")
 
 
 def test_e13_flows_that_stay_allowed_live_on(networked, lab):
     box = networked(WIDE)
     mark = lab.site.mark()
-    finish = box.begin(*[{**f, "limit": 12_000} for f in flows("second.allowed.test", SECOND)], *flows("allowed.test", ALLOWED))
+    finish = box.begin(*flows("second.allowed.test", SECOND), *flows("allowed.test", ALLOWED))
     wait_for_flows(lab, mark, 4)
     box.set_policy(allowing({"host": "second.allowed.test"}))
-    eventually(lambda: len([v for v in lab.site.since(mark) if v.closed and v.address == ALLOWED]) == 2, 2, "the others are cut")
+    eventually(lambda: len([v for v in lab.site.since(mark) if v.closed and v.address == ALLOWED]) == 2, 30, "the others are cut")
     time.sleep(0.3)
     alive = [v for v in lab.site.since(mark) if v.address == SECOND]
     before = [v.sent for v in alive]
-    eventually(lambda: all(v.sent > b + 50 for v, b in zip(alive, before)), 3, "data still flows to the host that stays allowed")
+    eventually(lambda: all(v.sent > b + 50 for v, b in zip(alive, before)), 30, "data still flows to the host that stays allowed")
     box.set_policy(NONE)
     finish()
 
@@ -76,15 +77,18 @@ def test_e13_the_next_request_of_a_connection_meets_the_new_policy(networked, la
     mark = lab.site.mark()
     turns = [[request("/a"), "http"]] + [[request("/b"), "http"]] * 400
     finish = box.begin({"op": "talk", "to": [ALLOWED, 80], "timeout": 3, "turns": turns[:1] + [["", "never"]]},
-                       {"op": "loop", "seconds": 2.5, "gap": 0.02, "task": {"op": "talk", "to": [ALLOWED, 80], "timeout": 2, "turns": turns[:3]}})
-    eventually(lambda: len([r for v in lab.site.since(mark) for r in v.requests if r[1] == "/b"]) > 3, 10, "requests flow")
+                       {"op": "loop", "seconds": 120, "stop": "/tmp/stop", "gap": 0.02, "task": {"op": "talk", "to": [ALLOWED, 80], "turns": turns[:3]}})
+    eventually(lambda: len([r for v in lab.site.since(mark) for r in v.requests if r[1] == "/b"]) > 3, 60, "requests flow")
     box.set_policy(allowing({"host": "allowed.test", "ports": [80], "protocols": ["http"], "paths": ["/a"]}))
-    answered = time.monotonic()
-    count = len([r for v in lab.site.since(mark) for r in v.requests if r[1] == "/b"])
+    lab.fence()
+    changed = lab.uplink.mark()
+    denied = lambda: [e for e in box.log() if e.get("host") == "allowed.test" and e["verdict"] == "denied"]
+    eventually(lambda: len(denied()) >= 3, 60, "requests go on, and are denied")
+    box.tell("/tmp/stop")
     finish()
-    assert time.monotonic() - answered > 0.5, "the loop was over before the change"
-    assert len([r for v in lab.site.since(mark) for r in v.requests if r[1] == "/b"]) == count
-    assert box.logged(host="allowed.test", verdict="denied")
+    lab.fence()
+    late = [f for f in lab.uplink.since(changed) if b"GET /b" in f.payload]
+    assert not late, late
 
 
 def test_e13_a_handshake_under_way_meets_the_new_policy(networked, lab):
@@ -93,11 +97,11 @@ def test_e13_a_handshake_under_way_meets_the_new_policy(networked, lab):
     box = networked(ALLOWED_ONLY)
     message = hello.records(hello.client_hello("allowed.test"))
     with lab.watch() as seen:
-        finish = box.begin({"op": "tcp", "to": [ALLOWED, 443], "pieces_b64": [b64(message[:80]), b64(message[80:])], "gap": 2, "timeout": 4, "limit": 64},
-                           {"op": "tcp", "to": [ALLOWED, 80], "pieces_b64": [b64(b"GET / HTTP/1.1\r\nHost: allo"), b64(b"wed.test\r\n\r\n")], "gap": 2,
-                            "timeout": 4})
-        eventually(lambda: box.network()["usage"]["open_connections"] >= 2, 5, "both connections are there")
+        finish = box.begin({"op": "tcp", "to": [ALLOWED, 443], "pieces_b64": [b64(message[:80]), b64(message[80:])], "then": "/tmp/go", "limit": 64},
+                           {"op": "tcp", "to": [ALLOWED, 80], "pieces_b64": [b64(b"GET / HTTP/1.1\r\nHost: allo"), b64(b"wed.test\r\n\r\n")], "then": "/tmp/go", "idle": 1})
+        eventually(lambda: box.network()["usage"]["open_connections"] >= 2, 30, "both connections are there")
         box.set_policy(NONE)
+        box.tell("/tmp/go")
         results = finish()
     assert not hello.is_server_hello(received(results[0])) and '"site"' not in results[1]["received"], results
     seen.assert_silent()
@@ -106,7 +110,7 @@ def test_e13_a_handshake_under_way_meets_the_new_policy(networked, lab):
 def test_e13_names_and_addresses_of_before_do_not_stay_open(networked, lab):
     lab.names.script("pinned.hostile.test", names.Answer([("A", SECOND)], ttl=3600))
     box = networked(allowing({"host": "pinned.hostile.test", "ports": [7777], "protocols": ["tcp"]}))
-    echo = {"op": "tcp", "to": [SECOND, 7777], "send": "ping", "until": "ping", "timeout": 2}
+    echo = {"op": "tcp", "to": [SECOND, 7777], "send": "ping", "until": "ping"}
     assert box.one(op="resolve", name="pinned.hostile.test")["addresses"] == [SECOND]
     assert box.one(**echo)["received"].endswith("ping")
     box.set_policy(NONE)

@@ -28,15 +28,16 @@ def lizard(daemon, tier, lab):
     yield create
     for sandbox in ids:
         api.request("DELETE", f"/api/sandboxes/{sandbox}")
+    lab.settle()
     daemon.admin.call("DELETE", f"/v1/keys/{made['id']}")
 
 
 def tls(name, address=ALLOWED):
-    return {"op": "tls", "to": [address, 443], "sni": name, "verify": CA, "timeout": 3, "request": f"GET / HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n"}
+    return {"op": "tls", "to": [address, 443], "sni": name, "verify": CA, "request": f"GET / HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n"}
 
 
 def echo(address, port=7777):
-    return {"op": "tcp", "to": [address, port], "send": "ping\n", "until": "ping\n", "timeout": 2}
+    return {"op": "tcp", "to": [address, port], "send": "ping\n", "until": "ping\n"}
 
 
 def test_no_internet_means_none(lizard, lab):

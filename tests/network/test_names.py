@@ -4,10 +4,12 @@
 import os
 import socket
 import struct
+import time
 
 import pytest
 
 import names
+from client import eventually
 from lab import ALLOWED, ATTACKER, HOST, RESOLVER
 from names import Answer
 from networked import ALLOWED_ONLY, CA, DNS, allowing, b64, received
@@ -16,16 +18,20 @@ HOSTILE = allowing({"host": "*.hostile.test", "ports": [80, 443]})
 
 
 def dns(name, kind="A", server=DNS, **fields):
-    return {"op": "dns", "to": [server, 53], "query_b64": b64(names.query(name, kind)), "timeout": 1.5, **fields}
+    return {"op": "dns", "to": [server, 53], "query_b64": b64(names.query(name, kind)), **fields}
 
 
 def https(name, address=ALLOWED, **fields):
-    return {"op": "tls", "to": [address, 443], "sni": name, "verify": CA, "timeout": 4,
+    return {"op": "tls", "to": [address, 443], "sni": name, "verify": CA,
             "request": f"GET / HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n", **fields}
 
 
 def http(name, address=ALLOWED, **fields):
-    return {"op": "tcp", "to": [address, 80], "send": f"GET / HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n", "timeout": 4, **fields}
+    return {"op": "tcp", "to": [address, 80], "send": f"GET / HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n", **fields}
+
+
+def wait_until_asked(lab, name, mark):
+    eventually(lambda: name in {q.name for q in lab.names.asked(mark)}, 30, f"the resolver is asked for {name}")
 
 
 def test_allowed_names_resolve_and_no_others(networked, lab):
@@ -60,13 +66,15 @@ def test_e02_c35_names_outside_the_list_reach_nobody(networked, lab):
         box.logged(kind="dns", host=lambda h: h and h.startswith(secret + ".2"))
     seen.assert_silent()
     seen.assert_secret_stayed(secret.encode())
-    assert results[0]["error"].startswith("EAI") and results[0]["ms"] < 2000, results[0]
+    assert results[0]["error"].startswith("EAI") and results[0]["ms"] < 20_000, results[0]
     for task, result in zip(udp, results[1:]):
         assert result.get("rcode") in (names.REFUSED, names.NXDOMAIN), (task["to"], result)
-        assert result["ms"] < 700, (task["to"], result)
     for task, result in zip(tcp, results[1 + len(udp):]):
-        assert result.get("rcode") in (names.REFUSED, names.NXDOMAIN) or result["error"] in ("ECONNRESET", "ECONNREFUSED") or not result["bytes"], result
-        assert result["ms"] < 1000, (task["to"], result)
+        assert result.get("rcode") in (names.REFUSED, names.NXDOMAIN) or result["error"] in ("ECONNRESET", "ECONNREFUSED") or result.get("bytes") == 0, result
+    # All at once on a busy machine some wait for each other; what is refused only after a while is so each time.
+    for group in (udp, tcp):
+        for task in {tuple(task["to"]): task for task in group}.values():
+            assert box.quickest(**task)["ms"] < 700, task["to"]
     for task, result in zip(other, results[1 + len(udp) + len(tcp):]):
         assert not result["ok"] and not result.get("handshake"), (task, result)
     assert {e["verdict"] for e in box.log()} == {"denied"}
@@ -77,7 +85,7 @@ def test_c35_one_entry_of_the_log_for_each_try(networked, lab):
     tries = [f"t{n}.evil.test" for n in range(20)]
     with lab.watch() as seen:
         results = box.attempt(*[dns(name, "TXT" if n % 2 else "A", over_tcp=n % 4 == 3) for n, name in enumerate(tries)])
-        box.logged(kind="dns", host=tries[-1])
+        eventually(lambda: set(tries) <= {e["host"] for e in box.log() if e["kind"] == "dns"}, 30, "every try is in the log")
     seen.assert_silent()
     assert all(r.get("rcode") == names.REFUSED for r in results), results
     entries = [e for e in box.log() if e["kind"] == "dns"]
@@ -112,14 +120,16 @@ def test_c35_an_allowed_suffix_is_no_tunnel(networked, lab):
         good = box.one(op="resolve", name="www.allowed.test")
         results = box.attempt(*[dns(name, kind) for name in long_names for kind in ("A", "TXT")])
         others = box.attempt(*[dns("www.allowed.test", kind) for kind in ("TXT", "NULL", "MX", "ANY")])
+        begin = time.monotonic()
         box.attempt(*[dns(chunk + ".allowed.test", timeout=0.5) for chunk in chunks])
+        minutes = (time.monotonic() - begin) / 60
     assert good.get("addresses") == [ALLOWED], (good, box.log(), seen.queries)
     assert all(r.get("rcode") in (names.REFUSED, names.NXDOMAIN) for r in results), results
     assert not set(long_names) & seen.asked_names
     assert all(r.get("rcode") != names.NOERROR or r["answer_count"] == 0 for r in others), others
     assert {q.kind for q in seen.queries} <= {1, 28}, "only addresses are asked for"
     asked = {q.name for q in seen.queries} & {c + ".allowed.test" for c in chunks}
-    assert len(asked) < burst / 2, f"{len(asked)} of {burst} made-up names went out at once"
+    assert len(asked) <= 60 * (2 + int(minutes)), f"{len(asked)} of {burst} made-up names went out within {minutes:.1f} minutes"
     assert box.logged(kind="dns", verdict="denied", rule=lambda r: r and r.startswith("limit:"))
 
 
@@ -194,10 +204,11 @@ def test_e03_answers_that_are_broken_slow_or_huge_harm_nobody(networked, lab):
         lab.names.script(f"{name}.hostile.test", answer)
     box, neighbour = networked(HOSTILE), networked(ALLOWED_ONLY)
     with lab.watch() as seen:
-        waiting = box.begin(*[https(f"{n}.hostile.test", ATTACKER, timeout=20) for n in {**bad, **good}])
+        waiting = box.begin(*[https(f"{n}.hostile.test", ATTACKER, timeout=60) for n in {**bad, **good}])
+        wait_until_asked(lab, "silent.hostile.test", seen.marks["names"])
         beside = neighbour.one(**https("allowed.test"))
         results = dict(zip({**bad, **good}, waiting()))
-    assert beside["ms"] < 3000 and '"site": "allowed"' in beside["received"], beside
+    assert beside["ended"] < results["silent"]["ended"] and '"site": "allowed"' in beside["received"], beside
     for name in bad:
         assert not results[name].get("handshake"), (name, results[name])
         assert results[name]["error"] != "timeout", (name, results[name])
@@ -209,7 +220,7 @@ def test_e03_answers_that_are_broken_slow_or_huge_harm_nobody(networked, lab):
 
 def test_a_host_with_an_unreachable_ipv6_address_is_still_reached(networked, lab):
     box = networked(allowing({"host": "*.allowed.test"}))
-    results = box.attempt(https("half.allowed.test", timeout=8), https("dual.allowed.test", timeout=8))
+    results = box.attempt(https("half.allowed.test"), https("dual.allowed.test"))
     assert all('"site": "allowed"' in r.get("received", "") for r in results), results
 
 
@@ -226,11 +237,17 @@ def test_an_allowed_name_that_is_no_host_fails_as_a_name(networked, lab):
 def test_resolver_sees_no_more_than_it_must(networked, lab):
     """No search domains, no reverse lookups, no question twice within a lifetime."""
     name = f"x{os.urandom(4).hex()}.hostile.test"  # one that nobody has asked for
-    lab.names.script(name, Answer([("A", ALLOWED)], ttl=60))
+    lab.names.script(name, Answer([("A", ALLOWED)], ttl=300))
     box = networked(HOSTILE)
+    with lab.watch() as first:
+        answer = box.one(**dns(name))
     with lab.watch() as seen:
         for _ in range(5):
             box.one(**dns(name))
         box.attempt(*[http(name) for _ in range(5)])
-    assert [q.kind for q in seen.queries].count(1) == 1, seen.queries
+    assert answer["rcode"] == names.NOERROR, answer
+    # A question whose answer is late is asked again after 2 s; one that was answered is not.
+    assert 1 <= [q.kind for q in first.queries].count(1) <= 1 + answer["ms"] // 2000, (first.queries, answer)
+    assert 1 not in [q.kind for q in seen.queries], seen.queries
+    first.assert_only(names={name})
     seen.assert_only({(ALLOWED, 80)}, {name})

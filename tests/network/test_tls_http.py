@@ -18,15 +18,15 @@ def get(host, target="/", *more, version="1.1"):
 
 
 def http(head, address=ATTACKER, port=80, **fields):
-    return {"op": "tcp", "to": [address, port], "send": head, "timeout": 2, **fields}
+    return {"op": "tcp", "to": [address, port], "send": head, "idle": 2, **fields}
 
 
 def raw(message, address=ATTACKER, port=443, pieces=None, **fields):
-    return {"op": "tcp", "to": [address, port], "pieces_b64": [b64(p) for p in pieces or [message]], "timeout": 3, "limit": 64, **fields}
+    return {"op": "tcp", "to": [address, port], "pieces_b64": [b64(p) for p in pieces or [message]], "limit": 64, **fields}
 
 
 def tls(name, address=ATTACKER, port=443, **fields):
-    return {"op": "tls", "to": [address, port], "sni": name, "verify": CA, "timeout": 3,
+    return {"op": "tls", "to": [address, port], "sni": name, "verify": CA,
             "request": get(name or "x", "/", "Connection: close"), **fields}
 
 
@@ -78,7 +78,7 @@ def test_large_bodies_pass_unchanged_both_ways(networked, lab):
         assert box.curl("--data-binary", "@/tmp/body", f"{scheme}://allowed.test/upload")[0] == 0
         assert lab.site.since(mark)[0].requests[0][0] == "POST"
     counted = lambda: min(box.network()["usage"][way] for way in ("bytes_in", "bytes_out")) >= 2 * size
-    eventually(counted, 5, "all of it counts as used")
+    eventually(counted, 30, "all of it counts as used")
 
 
 # E05 --------------------------------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_e05_hellos_that_say_another_name_or_none_do_not_pass(networked, lab):
     seen.assert_only(names={"allowed.test"})
     named = results["another name"]
     assert hello.alert_of(received(named)) == hello.ACCESS_DENIED, named
-    assert len([e for e in box.log() if e["kind"] == "connection"]) >= len(cases)
+    eventually(lambda: len([e for e in box.log() if e["kind"] == "connection"]) >= len(cases), 30, "each has its entry in the log")
 
 
 def test_e05_trailing_dot_and_ech_are_decided_or_refused(networked, lab):
@@ -181,8 +181,8 @@ def test_e05_a_hello_that_never_ends_is_given_up(networked, lab):
     box = networked(ALLOWED_ONLY)
     message = hello.records(hello.client_hello("allowed.test"))
     with lab.watch() as seen:
-        stuck, endless = box.attempt(raw(message[:30], timeout=20), raw(b"", pieces=[b"\x16\x03\x01\x40\0" + b"\x01\xff\xff\xff" + bytes(16380)] * 20))
-    assert stuck["end"] != "timeout" and stuck["ms"] < 16_000, stuck
+        stuck, endless = box.attempt(raw(message[:30], timeout=90), raw(b"", pieces=[b"\x16\x03\x01\x40\0" + b"\x01\xff\xff\xff" + bytes(16380)] * 20))
+    assert stuck["end"] != "timeout" and stuck["ms"] < 40_000, stuck
     assert endless["end"] != "timeout" or endless["broken"], endless
     seen.assert_silent()
 
@@ -190,7 +190,7 @@ def test_e05_a_hello_that_never_ends_is_given_up(networked, lab):
 # E06 --------------------------------------------------------------------------------------------------------------------------
 def test_e06_each_request_of_a_connection_is_judged(networked, lab):
     box = networked(ALLOWED_ONLY)
-    talk = lambda *turns: {"op": "talk", "to": [ALLOWED, 80], "timeout": 3, "turns": [[t, "http"] for t in turns]}
+    talk = lambda *turns: {"op": "talk", "to": [ALLOWED, 80], "turns": [[t, "http"] for t in turns]}
     with lab.watch() as seen:
         other, back, absolute = box.attempt(
             talk(get("allowed.test", "/1"), get("evil.test", "/2")),
@@ -270,7 +270,7 @@ def test_e06_c36_connect_must_name_what_is_inside(networked, lab):
         good, other, nameless, plain, ssh, denied, other_port = box.attempt(
             tunnelled("allowed.test", "allowed.test"), tunnelled("allowed.test", "evil.test", verify=None),
             tunnelled("allowed.test", None, verify=None),
-            {"op": "talk", "to": [ALLOWED, 80], "timeout": 2, "turns": [[connect("allowed.test"), "\r\n\r\n"], [get("evil.test"), "http"]]},
+            {"op": "talk", "to": [ALLOWED, 80], "turns": [[connect("allowed.test"), "\r\n\r\n"], [get("evil.test"), "http"]]},
             {"op": "talk", "to": [ALLOWED, 80], "timeout": 2, "turns": [[connect("allowed.test"), "\r\n\r\n"], ["SSH-2.0-x\r\n", ""]]},
             http(connect("evil.test"), ALLOWED), http(connect("allowed.test", 22), ALLOWED))
     seen.assert_only(WAYS_IN, {"allowed.test"})
@@ -299,7 +299,7 @@ def test_a_websocket_to_an_allowed_host_works(networked, lab):
     box = networked(ALLOWED_ONLY)
     upgrade = get("allowed.test", "/upgrade", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
                   "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
-    result = box.one(op="talk", to=[ALLOWED, 80], timeout=3, turns=[[upgrade, "220 allowed\r\n"], ["\x81\x85\1\2\3\4abcde", "abcde"]])
+    result = box.one(op="talk", to=[ALLOWED, 80], turns=[[upgrade, "220 allowed\r\n"], ["\x81\x85\1\2\3\4abcde", "abcde"]])
     assert result["answers"][0]["received"].startswith("HTTP/1.1 101 "), result
     assert result["answers"][1]["end"] == "until", result
 
@@ -327,7 +327,7 @@ def test_e07_other_ports_and_protocols_by_their_rule_only(networked, lab):
     box = networked(allowing({"host": "allowed.test", "ports": [8443], "protocols": ["tls"]}, {"host": "allowed.test", "ports": [8080], "protocols": ["http"]},
                              {"host": "allowed.test", "ports": [25, "7777-7778"], "protocols": ["tcp"]},
                              {"cidr": f"{SECOND}/32", "ports": [22], "protocols": ["tcp"]}))
-    echo = lambda address, port: {"op": "tcp", "to": [address, port], "send": "ping\r\n", "until": "ping\r\n", "timeout": 2}
+    echo = lambda address, port: {"op": "tcp", "to": [address, port], "send": "ping\r\n", "until": "ping\r\n"}
     with lab.watch() as seen:
         before = box.one(**echo(ALLOWED, 7777))  # the address is not known to be the name's yet
         box.one(op="resolve", name="allowed.test")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is really on a wire: every frame of an interface, and frames as bytes to be put on one."""
 
+import errno
 import ipaddress
 import select
 import socket
@@ -108,16 +109,16 @@ class Capture:
         with self.arrived:
             return len(self.frames)
 
-    def since(self, mark=0, incoming_only=True):
-        """Frames after `mark` but for the talk between neighbours."""
+    def since(self, mark=0, incoming_only=True, end=None):
+        """Frames after `mark`, up to the mark `end`, but for the talk between neighbours."""
         received, dropped = struct.unpack("II", self.socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))
         assert dropped == 0, f"{self.label}: {dropped} of {received} frames were not seen"
         with self.arrived:
-            raw = self.frames[mark:]
+            raw = self.frames[mark:end]
         frames = [Frame(*parts) for parts in raw if not (incoming_only and parts[1])]
         return [frame for frame in frames if not frame.is_neighbour_talk]
 
-    def wait_for(self, token, mark=0, seconds=5.0):
+    def wait_for(self, token, mark=0, seconds=60.0):
         """Until a frame that holds `token` is here: everything put on the wire before it is here too."""
         deadline = time.monotonic() + seconds
         with self.arrived:
@@ -202,7 +203,17 @@ class Injector:
 
     def send(self, *frames):
         for frame in frames:
-            self.socket.send(frame)
+            while not self._is_sent(frame):
+                time.sleep(0.001)
+
+    def _is_sent(self, frame):
+        """False when the queue between the two ends is full, which a busy processor has not emptied yet."""
+        try:
+            return self.socket.send(frame) == len(frame)
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
+            return False
 
     def close(self):
         self.socket.close()

@@ -2,12 +2,16 @@
 """Runs inside a sandbox: network attempts, all at once, and what each of them came to.
 
 probe.py TASKS RESULTS: files of JSON, a list each, in the same order. Bytes travel as base64 under names that end in `_b64`.
+
+`timeout` bounds each wait of a task (20 s): for what must be answered it only says when to give up, and what must not be answered at
+all needs a short one. `idle` is the bound once the first bytes have come, where an answer does not end by itself.
 """
 
 import base64
 import concurrent.futures
 import errno
 import json
+import os
 import socket
 import ssl
 import struct
@@ -40,14 +44,14 @@ def opened(task, kind="tcp"):
     address, port = task["to"]
     shape, protocol = PROTOCOLS[kind]
     sock = socket.socket(family_of(address), shape, protocol)
-    sock.settimeout(task.get("timeout", 2.0))
+    sock.settimeout(task.get("timeout", 20.0))
     if task.get("bind"):
         sock.bind(tuple(task["bind"]))
     sock.connect((address, port))
     return sock
 
 
-def read_all(sock, limit=1 << 20, until=None):
+def read_all(sock, limit=1 << 20, until=None, idle=None):
     """(bytes, how it ended): "eof", "timeout", an error's name, or "until" when `until` came."""
     data = b""
     try:
@@ -58,6 +62,8 @@ def read_all(sock, limit=1 << 20, until=None):
             if not part:
                 return data, "eof"
             data += part
+            if idle:
+                sock.settimeout(idle)
         return data, "limit"
     except OSError as error:
         return data, fault(error)
@@ -73,13 +79,22 @@ def result_of(data, end):
     return {"received_b64": base64.b64encode(data).decode(), "received": data[:4000].decode("latin-1"), "bytes": len(data), "end": end}
 
 
+def wait_for_file(path, seconds=120):
+    """A test puts it there when it is time to go on."""
+    deadline = time.monotonic() + seconds
+    while not os.path.exists(path) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
 def do_tcp(task):
-    """Connects, sends `send` or the `pieces` one by one, and reads until the end or `until`."""
+    """Connects, sends `send` or the `pieces` one by one, with a `gap` or until the file `then` is there, and reads until the end or `until`."""
     with opened(task) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         pieces = [base64.b64decode(p) for p in task.get("pieces_b64", [])] or [payload(task)]
         broken = None
-        for piece in pieces:
+        for number, piece in enumerate(pieces):
+            if number and task.get("then"):
+                wait_for_file(task["then"])
             try:
                 sock.sendall(piece)
             except OSError as error:
@@ -89,7 +104,7 @@ def do_tcp(task):
         if task.get("half_close"):
             sock.shutdown(socket.SHUT_WR)
         until = payload(task, "until") or None
-        return {"connected": True, "broken": broken, **result_of(*read_all(sock, task.get("limit", 1 << 20), until))}
+        return {"connected": True, "broken": broken, **result_of(*read_all(sock, task.get("limit", 1 << 20), until, task.get("idle")))}
 
 
 def do_talk(task):
@@ -191,14 +206,16 @@ def do_http(task):
     """A request as a library makes it: resolve, connect, send. `url` is http only."""
     host, _, path = task["url"].removeprefix("http://").partition("/")
     name, _, port = host.partition(":")
-    with socket.create_connection((name, int(port or 80)), timeout=task.get("timeout", 2.0)) as sock:
+    with socket.create_connection((name, int(port or 80)), timeout=task.get("timeout", 20.0)) as sock:
         sock.sendall(f"GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
         return {"connected": True, **result_of(*read_all(sock))}
 
 
 def do_hold(task):
-    """Opens up to `count` connections that send `send` and then nothing, and keeps them for `seconds`; how many were up at the end."""
-    held, refused, deadline = [], {}, time.monotonic() + task["seconds"]
+    """Opens `count` connections that send `send` and then nothing, keeps them for `seconds` in all, or until the file `stop` is there;
+    how many were up at the end."""
+    held, refused, begin = [], {}, time.monotonic()
+    deadline, patience = begin + task["seconds"], begin + 120
     for _ in range(task["count"]):
         try:
             sock = opened(task)
@@ -208,11 +225,11 @@ def do_hold(task):
             refused[fault(error)] = refused.get(fault(error), 0) + 1
             if fault(error) == "EMFILE":
                 break
-        if time.monotonic() > deadline:
+        if time.monotonic() > patience or is_told_to_stop(task):
             break
-    opened_in = task["seconds"] - (deadline - time.monotonic())
+    opened_in = time.monotonic() - begin
     drip = payload(task, "drip")
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and not is_told_to_stop(task):
         time.sleep(0.2)
         for sock in held if drip else ():
             try:
@@ -233,10 +250,15 @@ def is_open(sock):
         return False
 
 
+def is_told_to_stop(task):
+    return "stop" in task and os.path.exists(task["stop"])
+
+
 def do_loop(task):
-    """`task` again and again for `seconds`: [wall clock, what came of it, bytes received] of each time."""
+    """`task` again and again for `seconds`, but `at_least` so many times, or until the file `stop` is there: [wall clock before and after,
+    what came of it, the beginning of what was received] of each time."""
     outcomes, deadline = [], time.monotonic() + task["seconds"]
-    while time.monotonic() < deadline:
+    while len(outcomes) < task.get("at_least", 0) or (time.monotonic() < deadline and not is_told_to_stop(task)):
         began, done = time.time(), attempt(task["task"])
         good = done.get("handshake") or done.get("rcode") == 0 or done.get("addresses") or done.get("bytes")
         outcomes.append([began, time.time(), "good" if good else done["error"] or done.get("end") or "nothing", done.get("received", "")[:300]])
@@ -272,7 +294,7 @@ def attempt(task):
         done = {"ok": True, "error": None, **globals()["do_" + task["op"]](task)}
     except OSError as error:
         done = {"ok": False, "error": fault(error), "text": str(error)}
-    return {**done, "ms": (time.monotonic() - begin) * 1000}
+    return {**done, "ms": (time.monotonic() - begin) * 1000, "ended": time.time()}
 
 
 def main():
@@ -280,8 +302,9 @@ def main():
         tasks = json.load(file)
     with concurrent.futures.ThreadPoolExecutor(max(1, min(64, len(tasks)))) as pool:
         results = list(pool.map(attempt, tasks))
-    with open(sys.argv[2], "w") as file:
+    with open(sys.argv[2] + ".part", "w") as file:
         json.dump(results, file)
+    os.rename(sys.argv[2] + ".part", sys.argv[2])  # whole, whoever looks
 
 
 main()
