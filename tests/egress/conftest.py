@@ -39,6 +39,7 @@ def proxy(lab, router):
     yield made
     status = made.process.poll()
     made.close()
+    lab.settle()
     assert status is None, f"the proxy ended with {status}: {made.said()}"
 
 

@@ -26,7 +26,7 @@ def checksum(data):
     return ~total & 0xFFFF
 
 
-def pings(space, address, count, seconds=1.0):
+def pings(space, address, count, seconds):
     """How many of so many echo requests were answered, by whom they were sent to and with what they held."""
     answered = 0
     with space, socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as sock:
@@ -58,6 +58,7 @@ class TestDropped:
     @pytest.mark.parametrize("address, port", [("93.184.216.34", 443), (ATTACKER, 9999), ("10.1.2.3", 5353), ("224.0.0.251", 5353)])
     def test_udp(self, lab, proxy, sandbox, address, port):
         proxy.set_policy(sandbox, {"egress": "open"})
+        begin = time.monotonic()
         with lab.watch() as seen:
             datagram(sandbox, address, port)
             logged = proxy.event(kind="packet", protocol="udp", address=address, port=port)
@@ -66,7 +67,8 @@ class TestDropped:
             time.sleep(0.2)
         seen.assert_silent()
         assert logged["verdict"] == "denied" and logged["how_to_allow"]
-        assert len(proxy.events(kind="packet", address=address)) == 1
+        tens = int((time.monotonic() - begin) / 10)  # it is told once in ten seconds
+        assert 1 <= len(proxy.events(kind="packet", address=address)) <= 1 + tens
 
     def test_other_protocols_fragments_options_and_forged_sources(self, lab, proxy, sandbox):
         proxy.set_policy(sandbox, {"egress": "open"})
@@ -89,7 +91,7 @@ class TestDropped:
     def test_ping(self, lab, proxy, sandbox):
         proxy.set_policy(sandbox, {"egress": "open"})
         with lab.watch() as seen:
-            assert pings(sandbox, ATTACKER, 1) == 0
+            assert pings(sandbox, ATTACKER, 1, 1) == 0
             assert proxy.event(kind="packet", protocol="icmp", address=ATTACKER)
         seen.assert_silent()
 
@@ -108,7 +110,7 @@ class TestRelayed:
     def test_udp_that_a_rule_names(self, lab, proxy, sandbox):
         proxy.set_policy(sandbox, UDP_RULE)
         with lab.watch() as seen, sandbox, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            sock.settimeout(3)
+            sock.settimeout(30)
             sock.connect((ALLOWED, 7777))
             for size in (0, 1, 700, 1472):
                 data = os.urandom(size)
@@ -132,7 +134,7 @@ class TestRelayed:
     def test_a_tightened_policy_ends_it(self, lab, proxy, sandbox):
         proxy.set_policy(sandbox, UDP_RULE)
         with sandbox, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            sock.settimeout(3)
+            sock.settimeout(30)
             sock.connect((ALLOWED, 7777))
             sock.send(b"one")
             assert sock.recv(10) == b"one"
@@ -147,8 +149,8 @@ class TestRelayed:
 
     def test_pings_that_a_rule_names(self, proxy, sandbox):
         proxy.set_policy(sandbox, PING_RULE)
-        assert pings(sandbox, ALLOWED, 3) == 3
-        assert pings(sandbox, ATTACKER, 1) == 0
+        assert pings(sandbox, ALLOWED, 3, 30) == 3
+        assert pings(sandbox, ATTACKER, 1, 1) == 0
         assert proxy.event(protocol="icmp", verdict="allowed", phase="open")["address"] == ALLOWED
 
     def test_bytes_count(self, proxy, sandbox):

@@ -9,7 +9,7 @@ import struct
 import time
 
 import pytest
-from client import ACCESS_DENIED, ask, client_hello, connect, denial, dns_answer, dns_question, http, is_reset, read_all, read_response, tls, wait_until
+from client import ACCESS_DENIED, ask, client_hello, connect, denial, dns_answer, dns_question, http, is_reset, quickest, read_all, read_response, tls, wait_until
 from lab import ALLOWED, ATTACKER, HOST, RESOLVER
 
 WEB = {"egress": "allowlist", "allow": [{"host": "allowed.test"}]}
@@ -40,7 +40,7 @@ class TestProcess:
         import world
         made = world.Proxy(router, lab.host, {"operator": {}, "resolvers": [], "registry_socket": ""})
         made.control.sendall(b"{nonsense\n")
-        assert made.process.wait(5) == 1
+        assert made.process.wait(60) == 1
         made.close()
 
     def test_a_policy_that_is_none_is_refused(self, proxy, sandbox):
@@ -59,10 +59,10 @@ class TestDns:
     @pytest.mark.parametrize("kind", [1, 28, 16, 10, 255, 15])
     def test_other_names_are_refused_here(self, lab, proxy, sandbox, kind):
         proxy.set_policy(sandbox, WEB)
-        with lab.watch() as seen:
-            begin = time.monotonic()
+        def refused():
             assert ask(sandbox, "secret.evil.test", "8.8.8.8", kind)[0] == REFUSED
-            assert time.monotonic() - begin < 0.5
+        with lab.watch() as seen:
+            assert quickest(refused, 0.5) < 0.5
         seen.assert_silent()
         logged = proxy.event(kind="dns", host="secret.evil.test")
         assert (logged["verdict"], logged["rule"]) == ("denied", "default:allowlist")
@@ -116,8 +116,13 @@ class TestDns:
         for space in (sandbox, neighbour):
             proxy.set_policy(space, WEB)
         ask(sandbox, "allowed.test")
-        answers = [ask(sandbox, "allowed.test")[0] for _ in range(400)]
-        assert REFUSED in answers
+        with sandbox, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.settimeout(30)
+            sock.connect(("10.200.0.2", 53))
+            for _ in range(400):  # without a wait for the answers: as fast as may be on any machine
+                sock.send(dns_question("allowed.test"))
+            while dns_answer(sock.recv(4096))[0] != REFUSED:
+                pass
         assert ask(neighbour, "allowed.test")[0] == 0
 
     def test_garbage_is_survived(self, proxy, sandbox):
@@ -251,9 +256,10 @@ class TestHttp:
 
     def test_a_broken_body_is_said_to_be_one(self, proxy, sandbox):
         proxy.set_policy(sandbox, WEB)
-        begin = time.monotonic()
-        status, _, body = http(sandbox, ALLOWED, 80, "POST / HTTP/1.1\r\nHost: allowed.test\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n0\r\n\r\n")
-        assert status == 400 and denial(body)["rule"] == "protocol:http" and time.monotonic() - begin < 1
+        def broken():
+            status, _, body = http(sandbox, ALLOWED, 80, "POST / HTTP/1.1\r\nHost: allowed.test\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n0\r\n\r\n")
+            assert status == 400 and denial(body)["rule"] == "protocol:http"
+        assert quickest(broken, 1) < 1
 
     def test_each_connection_has_an_entry_of_its_own(self, proxy, sandbox):
         proxy.set_policy(sandbox, {"egress": "none"})
@@ -333,7 +339,7 @@ class TestHttp:
             else:
                 assert status == 200
                 sock.sendall(get("evil.test").encode() if inner == "http" else client_hello(inner))
-                data, _ = read_all(sock)
+                data = sock.recv(65536)
                 assert data == ACCESS_DENIED or data.startswith(b"HTTP/1.1 403")
         seen.assert_silent()
 
@@ -368,10 +374,12 @@ class TestTcp:
         with connect(sandbox, ALLOWED, 25) as sock:
             assert read_all(sock, 5) == (b"", "reset")  # nobody has asked our resolver for it
         assert ask(sandbox, "allowed.test")[1] == [ALLOWED]
-        begin = time.monotonic()
+        def greeted():
+            with connect(sandbox, ALLOWED, 25) as sock:
+                assert sock.recv(100) == b"220 allowed\r\n"
+        assert quickest(greeted, 0.2, 20) < 0.2  # where a name could matter it would be 0.3
         with connect(sandbox, ALLOWED, 25) as sock:
             assert sock.recv(100) == b"220 allowed\r\n"
-            assert time.monotonic() - begin < 0.2
             sock.sendall(b"EHLO x\r\n")
             assert sock.recv(100) == b"EHLO x\r\n"
         opened = proxy.event(kind="connection", phase="open")
@@ -390,7 +398,7 @@ class TestTcp:
         proxy.set_policy(sandbox, {"egress": "open"})
         with lab.watch() as seen:
             try:
-                with connect(sandbox, address, 80, 2) as sock:
+                with connect(sandbox, address, 80) as sock:
                     sock.sendall(get(address).encode())
                     status, _, body = read_response(sock)
                     assert status == 403 and denial(body)["rule"].startswith("floor:")
@@ -442,8 +450,9 @@ class TestLimits:
         assert proxy.event(rule="limit:connections")["verdict"] == "denied"
         with connect(neighbour, ALLOWED, 7777) as sock:
             assert sock.recv(100)
+        mark = proxy.mark()
         held.pop().close()
-        time.sleep(0.2)
+        proxy.event(since=mark, kind="connection", phase="close", sandbox=f"sb-{sandbox.address}")
         with connect(sandbox, ALLOWED, 7777) as sock:
             assert sock.recv(100)
         for sock in held:
@@ -461,13 +470,10 @@ class TestLimits:
     def test_bandwidth(self, proxy, sandbox, neighbour):
         proxy.set_policy(sandbox, {"allow": [{"host": "allowed.test"}], "limits": {"bandwidth": 1_000_000}})
         proxy.set_policy(neighbour, WEB)
-        begin = time.monotonic()
-        assert len(http(sandbox, ALLOWED, 80, get("allowed.test", "/bytes/2000000"), 10)[2]) == 2_000_000
-        slow = time.monotonic() - begin
-        assert 1.5 < slow < 2.6, slow
-        begin = time.monotonic()
-        http(neighbour, ALLOWED, 80, get("allowed.test", "/bytes/2000000"))
-        assert time.monotonic() - begin < 0.5
+        def two_seconds_worth():
+            assert len(http(sandbox, ALLOWED, 80, get("allowed.test", "/bytes/2000000"))[2]) == 2_000_000
+        assert 1.5 < quickest(two_seconds_worth, 2.6) < 2.6
+        assert quickest(lambda: http(neighbour, ALLOWED, 80, get("allowed.test", "/bytes/2000000")), 0.5) < 0.5
 
     def test_many_half_open_and_slow_ones(self, proxy, sandbox, neighbour):
         for space in (sandbox, neighbour):
@@ -480,23 +486,25 @@ class TestLimits:
                 held.append(sock)
             except OSError:
                 pass
-        begin = time.monotonic()
-        assert http(neighbour, ALLOWED, 80, get("allowed.test"))[0] == 200
-        assert time.monotonic() - begin < 0.5
-        assert proxy.events(rule="limit:connections")
-        time.sleep(11)  # the time that a handshake may take
-        assert http(sandbox, ALLOWED, 80, get("allowed.test"))[0] == 200
+        def answered(space):
+            assert http(space, ALLOWED, 80, get("allowed.test"))[0] == 200
+        assert quickest(lambda: answered(neighbour), 0.5) < 0.5
+        assert proxy.event(rule="limit:connections")
+        time.sleep(10)  # the time that a handshake may take
+        wait_until(lambda: not is_reset(sandbox, ALLOWED, 80, get("allowed.test", extra="Connection: close\r\n").encode()))
+        answered(sandbox)
         for sock in held:
             sock.close()
 
     def test_a_flood_of_refusals_is_folded(self, proxy, sandbox):
         proxy.set_policy(sandbox, WEB)
+        begin = time.monotonic()
         with sandbox, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             for i in range(2000):
                 sock.sendto(dns_question(f"n{i}.evil.test"), ("8.8.8.8", 53))
         folded = proxy.wait(lambda m: m.get("folded", 0) > 0)
         assert folded["sandbox"] == f"sb-{sandbox.address}"
-        assert len(proxy.events(kind="dns")) < 700
+        assert len(proxy.events(kind="dns")) < 200 * (2 + time.monotonic() - begin)  # 200 a second
 
 
 class TestChanges:
@@ -520,6 +528,7 @@ class TestChanges:
             assert web.recv(1000)
             proxy.ask(op="unlink", address=sandbox.address)
             assert read_all(web)[1] == "reset"
+        lab.settle()
         with lab.watch() as seen, pytest.raises(OSError):
             connect(sandbox, ALLOWED, 80).recv(1)
         seen.assert_silent()
@@ -548,6 +557,7 @@ class TestChanges:
         assert http(sandbox, ALLOWED, 80, get("allowed.test"))[0] == 200
         made.process.kill()
         made.process.wait()
+        lab.settle()
         with lab.watch() as seen, pytest.raises(OSError):
             connect(sandbox, ALLOWED, 80).recv(1)
         seen.assert_silent()

@@ -71,6 +71,8 @@ class Proxy:
     def _read(self):
         try:
             for line in self.control.makefile("r", encoding="utf-8"):
+                if not line.endswith("\n"):
+                    return  # it was killed in the middle
                 with self.changed:
                     self.messages.append(json.loads(line))
                     self.changed.notify_all()
@@ -91,7 +93,7 @@ class Proxy:
     def set_policy(self, space, policy, sandbox=None):
         return self.ask(op="link", address=space.address, sandbox=sandbox or f"sb-{space.address}", policy=policy)
 
-    def wait(self, matches, since=0, seconds=8):
+    def wait(self, matches, since=0, seconds=60):
         deadline = time.monotonic() + seconds
         with self.changed:
             while True:
@@ -107,7 +109,7 @@ class Proxy:
         with self.changed:
             return len(self.messages)
 
-    def event(self, since=0, seconds=8, **fields):
+    def event(self, since=0, seconds=60, **fields):
         """The first event since `since` that has these fields."""
         return self.wait(lambda m: m["op"] == "event" and all(m.get(k) == v for k, v in fields.items()), since, seconds)
 
@@ -123,7 +125,7 @@ class Proxy:
         self.control.shutdown(socket.SHUT_RDWR)
         self.control.close()
         try:
-            self.process.wait(5)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
