@@ -3,11 +3,13 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <utility>
@@ -25,7 +27,7 @@ constexpr uint32_t kEvents = IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM |
 constexpr size_t kMaxDirectories = 8192;  // of one request
 constexpr size_t kReadBytes = 64 * 1024;
 constexpr size_t kBatchBytes = 32 * 1024;
-constexpr int kSecondHalfMs = 10;  // of a rename: it is in the queue, or about to be
+constexpr int kSecondHalfMs = 100;  // of a rename: it is in the queue, or about to be
 
 tl::unexpected<Error> cancelled() {
   return fail(Code::kCancelled, "the daemon gave the watch up");
@@ -180,7 +182,23 @@ Result<void> Watch::read_events() {
   forget_moved(earlier);
   pollfd more{inotify_.get(), POLLIN, 0};
   if (!moved_.empty() && ::poll(&more, 1, kSecondHalfMs) == 0) forget_moved(cookies(moved_));
+  return take_held();
+}
+
+// What happened in a directory between the two halves of its move, now that it has a new path, or has left. Some may be held again.
+Result<void> Watch::take_held() {
+  for (const std::string& bytes : std::exchange(held_, {})) {
+    alignas(inotify_event) char copy[sizeof(inotify_event) + NAME_MAX + 1];
+    bytes.copy(copy, sizeof copy);
+    GB_TRYV(take(*reinterpret_cast<const inotify_event*>(copy)));
+  }
   return {};
+}
+
+bool Watch::is_on_the_move(const std::string& directory) const {
+  return std::ranges::any_of(moved_, [&](const auto& half) {
+    return directory == half.second || directory.starts_with(half.second + "/");
+  });
 }
 
 // What has not come to another place of the tree has left it.
@@ -191,6 +209,15 @@ void Watch::forget_moved(const std::vector<uint32_t>& cookies) {
     forget(found->second);
     moved_.erase(found);
   }
+}
+
+// No directory comes to a place before the one that was there has come to its own: that one has left the tree.
+void Watch::forget_predecessor(const std::string& path, uint32_t cookie) {
+  std::vector<uint32_t> left;
+  for (const auto& [other, from] : moved_) {
+    if (other != cookie && from == path) left.push_back(other);
+  }
+  forget_moved(left);
 }
 
 // True when all that is watched in the directory is known by its new path now.
@@ -212,6 +239,10 @@ Result<void> Watch::take(const inotify_event& event) {
   if ((event.mask & IN_Q_OVERFLOW) != 0) return on_overflow();
   const auto found = directories_.find(event.wd);
   if (found == directories_.end()) return {};
+  if (is_on_the_move(found->second)) {
+    held_.emplace_back(reinterpret_cast<const char*>(&event), sizeof event + event.len);
+    return {};
+  }
   if (event.len == 0 || event.name[0] == '\0') return take_self(event, event.wd);
   const std::string_view name = event.name;
   if (is_own_temporary(name)) return take_own(event, name);
@@ -245,6 +276,7 @@ Result<void> Watch::take_own(const inotify_event& event, std::string_view name) 
 }
 
 Result<void> Watch::on_directory(const inotify_event& event, const std::string& path) {
+  if ((event.mask & (IN_CREATE | IN_MOVED_TO)) != 0) forget_predecessor(path, event.cookie);
   if ((event.mask & IN_MOVED_FROM) != 0 && event.cookie != 0) {
     moved_[event.cookie] = path;
   } else if ((event.mask & IN_MOVED_FROM) != 0) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+#include <vector>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -40,6 +41,9 @@ class Watch {
   Result<void> on_directory(const inotify_event& event, const std::string& path);
   bool is_moved_here(const inotify_event& event, const std::string& path);
   void forget_moved(const std::vector<uint32_t>& cookies);
+  void forget_predecessor(const std::string& path, uint32_t cookie);
+  bool is_on_the_move(const std::string& directory) const;
+  Result<void> take_held();
   Result<void> on_overflow();
   Result<void> tell(std::string_view type, const std::string& path);
   Result<void> flush();
@@ -52,6 +56,7 @@ class Watch {
   // By the cookie of their rename: directories that have left their place, and may be told of at another one. Their watches go on,
   // so that nothing in them is missed meanwhile.
   std::unordered_map<uint32_t, std::string> moved_;
+  std::vector<std::string> held_;  // events in those
   int root_watch_ = -1;
   bool is_over_ = false;
   // A file that this agent writes appears by a rename from a temporary name, which is told as what
