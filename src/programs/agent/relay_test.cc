@@ -28,7 +28,7 @@ using std::chrono::steady_clock;
 
 constexpr int kPipeBytes = 64 << 10;
 
-bool is_ready(int fd, short events, std::chrono::milliseconds patience = 10s) {
+bool is_ready(int fd, short events, std::chrono::milliseconds patience = 60s) {
   pollfd p{fd, events, 0};
   return ::poll(&p, 1, static_cast<int>(patience.count())) == 1;
 }
@@ -154,7 +154,7 @@ class Relay : public ::testing::Test {
   }
   int wait_for_end() {
     int status = -1;
-    for (const auto end = steady_clock::now() + 10s; steady_clock::now() < end;
+    for (const auto end = steady_clock::now() + 60s; steady_clock::now() < end;
          std::this_thread::sleep_for(2ms)) {
       if (::waitpid(relay_, &status, WNOHANG) == relay_) {
         relay_ = -1;
@@ -163,7 +163,10 @@ class Relay : public ::testing::Test {
     }
     return -1;
   }
-  bool is_running() const { return ::waitpid(relay_, nullptr, WNOHANG) == 0; }
+  bool is_running() const {
+    siginfo_t ended{};
+    return ::waitid(P_PID, static_cast<id_t>(relay_), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == 0;
+  }
   void end_monitor() {
     ::kill(monitor_, SIGKILL);
     ::waitpid(monitor_, nullptr, 0);
@@ -287,11 +290,10 @@ TEST_F(Relay, OutlivesTheDaemon) {
   const UniqueFd to(::open((fds + "0").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
   ASSERT_TRUE(from && to);
   EXPECT_EQ(take(from.get(), 9), "meanwhile");
-  char left[65536];  // what the first one had written before it was killed
-  while (is_ready(guest.get(), POLLIN, 300ms) && ::read(guest.get(), left, sizeof left) > 0) {
-  }
   give(to.get(), "!");
-  EXPECT_EQ(take(guest.get(), 1), "!");
+  std::string got = "d";  // what the first one had written before it was killed
+  while (got == "d") got = take(guest.get(), 1);
+  EXPECT_EQ(got, "!");
 }
 
 TEST_F(Relay, EndsWithTheMonitorAndPassesItsLastWords) {
@@ -312,14 +314,21 @@ TEST_F(Relay, EndsWithTheMonitorAndPassesItsLastWords) {
 
 // A process that ends closes its descriptors before others can see that it ended.
 TEST_F(Relay, AMonitorThatHangsUpAMomentBeforeItEndsHasEnded) {
-  UniqueFd guest = connect();
-  ASSERT_TRUE(guest);
-  give(guest.get(), "last words");
-  guest.reset();
-  std::this_thread::sleep_for(50ms);
-  EXPECT_TRUE(is_running());
-  give(console_.get(), "Kernel panic\n");
-  end_monitor();
+  // Where this test itself stands still for longer than the relay waits, its monitor did not end in time.
+  for (auto took = steady_clock::duration::max(); took > 800ms;) {
+    if (took != steady_clock::duration::max()) TearDown(), SetUp();
+    UniqueFd guest = connect();
+    ASSERT_TRUE(guest);
+    give(guest.get(), "last words");
+    const auto began = steady_clock::now();
+    guest.reset();
+    std::this_thread::sleep_for(50ms);
+    const bool was_running = is_running();
+    give(console_.get(), "Kernel panic\n");
+    end_monitor();
+    took = steady_clock::now() - began;
+    if (took <= 800ms) EXPECT_TRUE(was_running);
+  }
   EXPECT_EQ(wait_for_end(), 0);
   EXPECT_EQ(take(from_agent_.outer.get(), 10), "last words");
   EXPECT_EQ(log(), "Kernel panic\n");
@@ -361,14 +370,14 @@ TEST_F(Relay, OnlyTheFirstConnectionIsTheAgents) {
   ASSERT_EQ(take(from_agent_.outer.get(), 1), "x");
   listener_.reset();
   // The monitor's process may still be about to close what it was born with.
-  for (const auto end = steady_clock::now() + 10s; connect() && steady_clock::now() < end;)
+  for (const auto end = steady_clock::now() + 60s; connect() && steady_clock::now() < end;)
     std::this_thread::sleep_for(2ms);
   EXPECT_FALSE(connect());
 }
 
 TEST_F(Relay, KeepsWhatTheConsoleSays) {
   give(console_.get(), "a line\n");
-  for (const auto end = steady_clock::now() + 10s; log().empty() && steady_clock::now() < end;)
+  for (const auto end = steady_clock::now() + 60s; log().empty() && steady_clock::now() < end;)
     std::this_thread::sleep_for(2ms);
   EXPECT_EQ(log(), "a line\n");
   console_.reset();

@@ -23,7 +23,7 @@ namespace {
 
 using channel::Type;
 namespace fs = std::filesystem;
-constexpr std::chrono::seconds kPatience{20};
+constexpr std::chrono::seconds kPatience{60};
 
 [[noreturn]] void child_failed(const char* what) {
   perror(what);

@@ -48,7 +48,7 @@ class TestAgent {
   }
   void send_raw(std::string_view bytes);
   // The next message of this channel, those of others being kept; fails the test and returns PING
-  // after 20 s.
+  // after a minute.
   channel::Frame receive(uint32_t channel);
   std::optional<channel::Frame> receive_within(uint32_t channel, std::chrono::milliseconds limit);
   std::string receive_raw(size_t at_most);  // straight from the pipe
