@@ -34,7 +34,7 @@ struct Fixture {
       auto link = f.connect();
       auto answer = [](Peer& p) -> Awaitable<void> { EXPECT_TRUE(co_await p.shake_hands()); };
       spawn(f.loop.executor(), "peer", answer(f.peer));
-      auto hello = co_await link->hello("{}", after(5s));
+      auto hello = co_await link->hello("{}", after(60s));
       EXPECT_TRUE(hello.has_value()) << (hello ? "" : hello.error().message);
       co_await inner(link);
     };
@@ -58,7 +58,7 @@ TEST(Link, DiscardsEverythingBeforeItsOwnNonce) {
       co_await p.write(testing::hello_answer(hello->payload, "[]"));
     };
     spawn(fix.loop.executor(), "peer", answer(fix.peer));
-    auto hello = co_await link->hello("{}", after(5s));
+    auto hello = co_await link->hello("{}", after(60s));
     EXPECT_TRUE(hello.has_value());
     EXPECT_FALSE(link->is_lost());
   };
@@ -84,7 +84,7 @@ TEST(Link, HelloThatDoesNotFitIsRefused) {
   Fixture f;
   auto task = [](Fixture& fix) -> Awaitable<void> {
     auto link = fix.connect();
-    auto hello = co_await link->hello("{\"env\":\"" + std::string(kMaxMessageToAgent, 'x') + "\"}", after(5s));
+    auto hello = co_await link->hello("{\"env\":\"" + std::string(kMaxMessageToAgent, 'x') + "\"}", after(60s));
     EXPECT_EQ(hello.error().code, Code::kPayloadTooLarge);
   };
   f.loop.run(task(f));
@@ -185,7 +185,7 @@ TEST(Link, AnAgentThatOnlyClosesItsInputIsNoticed) {
 TEST(Link, WhatAnAgentDoesNotReadIsBounded) {
   Fixture f;
   f.with_link([&](std::shared_ptr<Link> link) -> Awaitable<void> {
-    auto waited = co_await link->wait_room(after(1s));
+    auto waited = co_await link->wait_room(after(60s));
     EXPECT_TRUE(waited.has_value());
     for (int i = 0; i < 3; ++i) link->send(1, Type::kExec, std::string(1 << 20, 'x'));
     waited = co_await link->wait_room(after(50ms));
@@ -193,7 +193,7 @@ TEST(Link, WhatAnAgentDoesNotReadIsBounded) {
     for (int i = 0; i < 20; ++i) link->send(1, Type::kExec, std::string(1 << 20, 'x'));
     EXPECT_TRUE(co_await testing::eventually([&] { return link->is_lost(); }));
     EXPECT_EQ(f.lost.value_or(Error{}).code, Code::kAgentProtocol);
-    waited = co_await link->wait_room(after(1s));
+    waited = co_await link->wait_room(after(60s));
     EXPECT_EQ(waited.error().code, Code::kAgentProtocol);
   });
 }
@@ -258,7 +258,7 @@ TEST(Link, WritesNothingWhileItHoldsStill) {
       co_await peer.send(0, Type::kPrepared, {});
     };
     spawn(f.loop.executor(), "agent", agent(f.peer));
-    EXPECT_TRUE(co_await link->hold_still(after(5s)));
+    EXPECT_TRUE(co_await link->hold_still(after(60s)));
     Listener listener;
     const uint32_t channel = link->open(&listener);
     link->send(channel, Type::kExec, "{}");
@@ -269,7 +269,7 @@ TEST(Link, WritesNothingWhileItHoldsStill) {
       co_await peer.send(0, Type::kProceeded, testing::u64(1234));
     };
     spawn(f.loop.executor(), "agent", proceed(f.peer));
-    const auto stall = co_await link->go_on(after(5s));
+    const auto stall = co_await link->go_on(after(60s));
     EXPECT_EQ(stall->count(), 1234);
     EXPECT_TRUE(co_await f.peer.next_of(Type::kExec));
     link->close(channel);

@@ -27,7 +27,7 @@ struct Fixture {
         co_await script(p);
       };
       spawn(f.loop.executor(), "peer", act(f.peer, std::move(as_agent)));
-      EXPECT_TRUE((co_await link->hello("{}", after(5s))).has_value());
+      EXPECT_TRUE((co_await link->hello("{}", after(60s))).has_value());
       co_await inner(link);
     };
     loop.run(whole(*this, std::move(agent), std::move(task)));
@@ -47,7 +47,7 @@ TEST(Transfer, RequestGivesTheAnswerAndIsNotCancelled) {
         co_await p.send(request->channel, Type::kResponse, R"({"ok":true,"x":1})");
       },
       [&](std::shared_ptr<Link> link) -> Awaitable<void> {
-        auto answer = co_await link->request("{}", after(5s));
+        auto answer = co_await link->request("{}", after(60s));
         EXPECT_EQ(answer.value_or(""), R"({"ok":true,"x":1})");
         const auto next = co_await f.peer.next(20ms);
         EXPECT_FALSE(next.has_value()) << "a finished request was cancelled";
@@ -68,7 +68,7 @@ TEST(Transfer, RequestEndsAtItsDeadlineAndIsCancelled) {
 TEST(Transfer, RequestThatDoesNotFitIsRefused) {
   Fixture f;
   f.run(silent, [](std::shared_ptr<Link> link) -> Awaitable<void> {
-    auto answer = co_await link->request(std::string(kMaxMessageToAgent + 1, 'x'), after(5s));
+    auto answer = co_await link->request(std::string(kMaxMessageToAgent + 1, 'x'), after(60s));
     EXPECT_EQ(answer.error().code, Code::kPayloadTooLarge);
     EXPECT_FALSE(link->is_lost());
   });
@@ -82,9 +82,9 @@ TEST(Transfer, RequestEndsWhenTheLinkIsLost) {
         p.close_output();
       },
       [](std::shared_ptr<Link> link) -> Awaitable<void> {
-        auto answer = co_await link->request("{}", after(5s));
+        auto answer = co_await link->request("{}", after(60s));
         EXPECT_EQ(answer.error().code, Code::kSandboxEnded);
-        answer = co_await link->request("{}", after(5s));
+        answer = co_await link->request("{}", after(60s));
         EXPECT_EQ(answer.error().code, Code::kSandboxEnded) << "a lost link answers at once";
       });
 }
@@ -112,10 +112,10 @@ TEST(Transfer, ReadsToTheEndAndGrantsAsItConsumes) {
       },
       [&](std::shared_ptr<Link> link) -> Awaitable<void> {
         Transfer transfer(link);
-        EXPECT_TRUE((co_await transfer.start("{}", after(5s))).has_value());
+        EXPECT_TRUE((co_await transfer.start("{}", after(60s))).has_value());
         size_t total = 0;
         while (true) {
-          auto piece = co_await transfer.read(5s);
+          auto piece = co_await transfer.read(60s);
           EXPECT_TRUE(piece.has_value());
           if (!piece || piece->empty()) break;
           total += piece->size();
@@ -135,10 +135,10 @@ TEST(Transfer, AnErrorAtTheEndComesAfterTheBytes) {
       },
       [](std::shared_ptr<Link> link) -> Awaitable<void> {
         Transfer transfer(link);
-        EXPECT_TRUE((co_await transfer.start("{}", after(5s))).has_value());
-        auto piece = co_await transfer.read(5s);
+        EXPECT_TRUE((co_await transfer.start("{}", after(60s))).has_value());
+        auto piece = co_await transfer.read(60s);
         EXPECT_EQ(piece.value_or(""), "half");
-        piece = co_await transfer.read(5s);
+        piece = co_await transfer.read(60s);
         EXPECT_EQ(piece.error().code, Code::kConflict);
       });
 }
@@ -165,10 +165,10 @@ TEST(Transfer, WritesWithinTheWindowOnly) {
       },
       [](std::shared_ptr<Link> link) -> Awaitable<void> {
         Transfer transfer(link);
-        EXPECT_TRUE((co_await transfer.start("{}", after(5s))).has_value());
-        EXPECT_TRUE((co_await transfer.write(std::string(1 << 20, 'w'), 5s)).has_value());
+        EXPECT_TRUE((co_await transfer.start("{}", after(60s))).has_value());
+        EXPECT_TRUE((co_await transfer.write(std::string(1 << 20, 'w'), 60s)).has_value());
         transfer.end();
-        auto answer = co_await transfer.finish(after(5s));
+        auto answer = co_await transfer.finish(after(60s));
         EXPECT_EQ(answer.value_or(""), R"({"ok":true,"got":1048576})");
       });
 }
@@ -181,7 +181,7 @@ TEST(Transfer, WriteEndsWhenNobodyGrants) {
         },
         [](std::shared_ptr<Link> link) -> Awaitable<void> {
           Transfer transfer(link);
-          EXPECT_TRUE((co_await transfer.start("{}", after(5s))).has_value());
+          EXPECT_TRUE((co_await transfer.start("{}", after(60s))).has_value());
           auto written = co_await transfer.write(std::string(kWindowBytes + 1, 'w'), 50ms);
           EXPECT_EQ(written.error().code, Code::kTimeout);
         });
@@ -198,8 +198,8 @@ TEST(Transfer, ARefusalHalfWayIsTheErrorOfTheWrite) {
       },
       [](std::shared_ptr<Link> link) -> Awaitable<void> {
         Transfer transfer(link);
-        EXPECT_TRUE((co_await transfer.start("{}", after(5s))).has_value());
-        auto written = co_await transfer.write(std::string(kWindowBytes * 2, 'w'), 5s);
+        EXPECT_TRUE((co_await transfer.start("{}", after(60s))).has_value());
+        auto written = co_await transfer.write(std::string(kWindowBytes * 2, 'w'), 60s);
         EXPECT_EQ(written.error().code, Code::kDiskFull);
         EXPECT_FALSE(link->is_lost());
       });
@@ -222,9 +222,9 @@ TEST_P(TransferBreach, EndsTheCallWithAgentProtocolAndTheLink) {
       },
       [](std::shared_ptr<Link> link) -> Awaitable<void> {
         Transfer transfer(link);
-        auto started = co_await transfer.start("{}", after(5s));
+        auto started = co_await transfer.start("{}", after(60s));
         Result<std::string> piece = started;
-        while (piece && !piece->empty()) piece = co_await transfer.read(5s);
+        while (piece && !piece->empty()) piece = co_await transfer.read(60s);
         EXPECT_FALSE(piece.has_value());
         EXPECT_EQ(piece ? Code::kInternal : piece.error().code, Code::kAgentProtocol);
         EXPECT_TRUE(link->is_lost());
@@ -256,9 +256,9 @@ TEST(Transfer, DataBeyondTheWindowOfACallerThatDoesNotReadLosesTheLink) {
       },
       [](std::shared_ptr<Link> link) -> Awaitable<void> {
         Transfer transfer(link);
-        EXPECT_TRUE((co_await transfer.start("{}", after(5s))).has_value());
+        EXPECT_TRUE((co_await transfer.start("{}", after(60s))).has_value());
         EXPECT_TRUE(co_await testing::eventually([&] { return link->is_lost(); }));
-        auto written = co_await transfer.write("x", 5s);
+        auto written = co_await transfer.write("x", 60s);
         EXPECT_EQ(written ? Code::kInternal : written.error().code, Code::kAgentProtocol);
       });
 }
@@ -273,7 +273,7 @@ TEST(Transfer, FramesAfterTheEndLoseTheLink) {
         },
         [](std::shared_ptr<Link> link) -> Awaitable<void> {
           Transfer transfer(link);
-          (void)co_await transfer.start("{}", after(5s));
+          (void)co_await transfer.start("{}", after(60s));
           EXPECT_TRUE(co_await testing::eventually([&] { return link->is_lost(); }));
         });
   }
@@ -290,7 +290,7 @@ TEST(Transfer, AnswersThatAreNotJsonAreAgentProtocol) {
           if (request) co_await p.send(request->channel, Type::kResponse, answer);
         },
         [](std::shared_ptr<Link> link) -> Awaitable<void> {
-          auto result = co_await link->request("{}", after(10s));
+          auto result = co_await link->request("{}", after(60s));
           EXPECT_EQ(result ? Code::kInternal : result.error().code, Code::kAgentProtocol);
         });
   }

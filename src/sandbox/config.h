@@ -27,7 +27,7 @@ struct Patience {
   std::chrono::milliseconds dead_after{40'000};    // … and until it counts as dead
   std::chrono::milliseconds leak_look{10'000};     // between two looks for host objects of no sandbox
   std::chrono::milliseconds pause{2'000};          // for calls under way to end when their sandbox is to be paused
-  std::chrono::milliseconds lost_note{200};        // the channel is gone: how long the process's death may take to show
+  std::chrono::milliseconds lost_note{1'000};      // the channel is gone: how long the process's death may take to show
 };
 
 // Ready sandboxes that are kept for create calls to come: of a template and tier, with these limits, with or without a link.

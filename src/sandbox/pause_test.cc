@@ -15,6 +15,9 @@ Awaitable<Code> pause(World& w, std::string id) {
 }
 constexpr Code kFine = Code::kInternal;
 
+// Times that run out during a test: where the machine stands still for longer than the first one, it is done again with the next.
+constexpr Millis kShortTimes[] = {200ms, 3000ms, 20'000ms};
+
 bool stands_still(World& w, const std::string& id) { return w.runtime().box(id)->frozen; }
 
 TEST(Pause, KeepsEverythingUntilItIsResumed) {
@@ -102,7 +105,7 @@ TEST(Pause, IsRefusedWhileACallIsUnderWayAndThenThatCallGoesOn) {
     EXPECT_EQ(w.info(box->id).state, State::kReady);
     EXPECT_FALSE(stands_still(w, box->id));
     auto fine = co_await w.exec(box->id, "exit 0");
-    EXPECT_TRUE(co_await fine->wait(after(5s)));
+    EXPECT_TRUE(co_await fine->wait(after(60s)));
   });
 }
 
@@ -129,7 +132,7 @@ TEST(Pause, AFailedFreezeLeavesItReady) {
     EXPECT_EQ(co_await pause(w, box->id), Code::kIo);
     EXPECT_EQ(w.info(box->id).state, State::kReady);
     auto fine = co_await w.exec(box->id, "exit 0");
-    EXPECT_TRUE(co_await fine->wait(after(5s)));
+    EXPECT_TRUE(co_await fine->wait(after(60s)));
     EXPECT_EQ(co_await pause(w, box->id), kFine);
   });
 }
@@ -145,8 +148,9 @@ TEST(Pause, TheEndOfTheLifetimePausesAndAResumeBeginsANewOne) {
     for (int i = 0; i < 2; ++i) {
       EXPECT_TRUE(co_await eventually([&] { return w.info(box->id).state == State::kPaused; }));
       EXPECT_EQ(w.info(box->id).paused->cause, "lifetime");
+      const auto before = std::chrono::system_clock::now();
       EXPECT_TRUE((co_await w.manager().resume(w.caller, box->id)).has_value());
-      EXPECT_GT(*w.info(box->id).expires_at, std::chrono::system_clock::now());
+      EXPECT_GE(*w.info(box->id).expires_at, before + *spec.lifetime);
     }
     EXPECT_FALSE(hanging->ended());
   });
@@ -162,28 +166,40 @@ TEST(Pause, IdlenessPausesAndPausedIsNotIdle) {
     EXPECT_TRUE(co_await eventually([&] { return w.info(box->id).state == State::kPaused; }));
     EXPECT_EQ(w.info(box->id).paused->cause, "idle");
     auto done = co_await w.exec(box->id, "exit 0");
-    EXPECT_TRUE(co_await done->wait(after(5s)));
+    EXPECT_TRUE(co_await done->wait(after(60s)));
     EXPECT_TRUE(co_await eventually([&] { return w.info(box->id).state == State::kPaused; }));
 
-    CreateSpec mortal;
-    mortal.idle_timeout = 200ms;
-    auto other = co_await w.create(mortal);
-    EXPECT_EQ(co_await pause(w, other->id), kFine);
-    co_await sleep_for(400ms);
-    EXPECT_EQ(w.info(other->id).state, State::kPaused) << "its idle timeout counted";
+    Code paused = Code::kTimeout;
+    for (const Millis time : kShortTimes) {
+      CreateSpec mortal;
+      mortal.idle_timeout = time;
+      auto other = co_await w.create(mortal);
+      paused = co_await pause(w, other->id);
+      if (paused != kFine) continue;
+      co_await sleep_for(2 * time);
+      EXPECT_EQ(w.info(other->id).state, State::kPaused) << "its idle timeout counted";
+      break;
+    }
+    EXPECT_EQ(paused, kFine);
   });
 }
 
 TEST(Pause, TheLifetimeOfAPausedSandboxGoesOn) {
   World w;
   w.run([&]() -> Awaitable<void> {
-    CreateSpec spec;
-    spec.lifetime = 200ms;
-    auto box = co_await w.create(spec);
-    EXPECT_EQ(co_await pause(w, box->id), kFine);
-    EXPECT_TRUE(co_await eventually([&] { return w.info(box->id).state == State::kEnded; }));
-    EXPECT_EQ(w.info(box->id).ended->reason, "lifetime");
-    EXPECT_TRUE(co_await eventually([&] { return w.runtime().ids().empty(); }));
+    Code paused = Code::kTimeout;
+    for (const Millis time : kShortTimes) {
+      CreateSpec spec;
+      spec.lifetime = time;
+      auto box = co_await w.create(spec);
+      paused = box ? co_await pause(w, box->id) : box.error().code;
+      if (paused != kFine) continue;
+      EXPECT_TRUE(co_await eventually([&] { return w.info(box->id).state == State::kEnded; }));
+      EXPECT_EQ(w.info(box->id).ended->reason, "lifetime");
+      EXPECT_TRUE(co_await eventually([&] { return w.runtime().ids().empty(); }));
+      break;
+    }
+    EXPECT_EQ(paused, kFine);
   });
 }
 
@@ -223,17 +239,23 @@ TEST(Pause, AnExecutionsWatchWaitsForThePauseToEnd) {
   config.patience.exec_end_slack = 50ms;
   World w(config);
   w.run([&]() -> Awaitable<void> {
-    auto box = co_await w.create();
-    ExecSpec spec;
-    spec.command = "hang";  // an agent that does not end it at its timeout
-    spec.timeout = 50ms;
-    auto hanging = co_await w.manager().execute(w.caller, box->id, spec);
-    EXPECT_EQ(co_await pause(w, box->id), kFine);
-    co_await sleep_for(400ms);
-    EXPECT_EQ(w.info(box->id).state, State::kPaused);
-    EXPECT_FALSE((*hanging)->ended());
-    EXPECT_TRUE((co_await w.manager().resume(w.caller, box->id)).has_value());
-    EXPECT_TRUE(co_await eventually([&] { return w.info(box->id).state == State::kEnded; }));
+    Code paused = Code::kTimeout;
+    for (const Millis time : kShortTimes) {
+      auto box = co_await w.create();
+      ExecSpec spec;
+      spec.command = "hang";  // an agent that does not end it at its timeout
+      spec.timeout = time;
+      auto hanging = co_await w.manager().execute(w.caller, box->id, spec);
+      paused = co_await pause(w, box->id);
+      if (paused != kFine || !hanging) continue;
+      co_await sleep_for(2 * time);
+      EXPECT_EQ(w.info(box->id).state, State::kPaused);
+      EXPECT_FALSE((*hanging)->ended());
+      EXPECT_TRUE((co_await w.manager().resume(w.caller, box->id)).has_value());
+      EXPECT_TRUE(co_await eventually([&] { return w.info(box->id).state == State::kEnded; }));
+      break;
+    }
+    EXPECT_EQ(paused, kFine);
   });
 }
 
@@ -255,14 +277,14 @@ TEST(Pause, StormOfCallsLeavesNothingStuck) {
           EXPECT_TRUE((co_await world.manager().resume(world.caller, id)).has_value());
         } else {
           auto run = co_await world.exec(id, "exit 0");
-          EXPECT_TRUE(co_await run->wait(after(5s)));
+          EXPECT_TRUE(co_await run->wait(after(60s)));
         }
         if (seed % 7 == 0) co_await sleep_for(1ms);
       }
       ++*count;
     };
     for (unsigned seed = 1; seed <= 4; ++seed) spawn(w.executor(), "client", client(w, box->id, seed, &done));
-    EXPECT_TRUE(co_await eventually([&] { return done == 4; }, 30s));
+    EXPECT_TRUE(co_await eventually([&] { return done == 4; }));
     EXPECT_EQ(co_await pause(w, box->id), kFine);
     EXPECT_TRUE(stands_still(w, box->id));
     EXPECT_TRUE((co_await w.manager().kill(w.caller, box->id)).has_value());

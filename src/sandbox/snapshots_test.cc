@@ -76,7 +76,7 @@ TEST_P(SnapshotsTest, IsMadeWhileTheSandboxGoesOn) {
     EXPECT_EQ(made.parts[0].sha256.size(), 64u);
     EXPECT_EQ(world.info(id).state, State::kReady);
     const auto ran = co_await world.exec(id, "print x");
-    EXPECT_TRUE(co_await ran->wait(after(Millis(5000))));
+    EXPECT_TRUE(co_await ran->wait(after(Millis(60'000))));
     EXPECT_TRUE(co_await snapshots().verify_snapshot(world.caller, made.id));
   });
 }
@@ -137,7 +137,7 @@ TEST_P(SnapshotsTest, AFailedOneLeavesNothing) {
     EXPECT_EQ(files_in(snapshots_directory()), 0u);
     world.runtime().fail_at = FakeRuntime::Step::kNone;
     const auto ran = co_await world.exec(id, "exit 0");  // and its agent is spoken to again
-    EXPECT_TRUE(co_await ran->wait(after(Millis(5000))));
+    EXPECT_TRUE(co_await ran->wait(after(Millis(60'000))));
   });
 }
 
@@ -269,7 +269,7 @@ TEST_P(SnapshotsTest, AHibernatedSandboxHasNoEngineUntilItIsUsed) {
   world.run([&]() -> Awaitable<void> {
     EXPECT_EQ(world.info(id).state, State::kPaused);
     const auto ran = co_await world.exec(id, "exit 0");
-    EXPECT_TRUE(co_await ran->wait(after(Millis(5000))));
+    EXPECT_TRUE(co_await ran->wait(after(Millis(60'000))));
     EXPECT_EQ(world.info(id).state, State::kReady);
     EXPECT_FALSE(world.info(id).paused.has_value());
     EXPECT_EQ(files_in(images_directory()), 0u);
@@ -331,7 +331,7 @@ TEST_P(SnapshotsTest, ExecutionsEndWhereMemoryIsNotKept) {
     const auto id = co_await create();
     const auto running = co_await world.exec(id, "hang");
     EXPECT_TRUE(co_await hibernate(id));
-    EXPECT_TRUE(co_await running->wait(after(Millis(5000))));
+    EXPECT_TRUE(co_await running->wait(after(Millis(60'000))));
     EXPECT_EQ(running->info().outcome->type, "sandbox_ended");
   });
 }
@@ -348,7 +348,7 @@ TEST_P(SnapshotsTest, ResetKeepsTheIdAndHoldsTheSnapshot) {
     EXPECT_EQ(reset->id, id);
     EXPECT_EQ(reset->state, State::kReady);
     EXPECT_EQ(reset->snapshot_id, made.id);
-    EXPECT_TRUE(co_await running->wait(after(Millis(5000))));
+    EXPECT_TRUE(co_await running->wait(after(Millis(60'000))));
     EXPECT_EQ(running->info().outcome->type, "sandbox_ended");
     const auto again = co_await snapshots().reset(world.caller, id, "");
     EXPECT_TRUE(again.has_value()) << "to the same one";
@@ -362,7 +362,7 @@ TEST_P(SnapshotsTest, TheEndOfTheLifetimeCanHibernate) {
     spec.lifetime = Millis(200);
     spec.on_timeout = OnTimeout::kHibernate;
     const auto id = (co_await world.create(spec))->id;
-    EXPECT_TRUE(co_await channel::testing::eventually([&] { return world.info(id).state == State::kPaused; }, Millis(5000)));
+    EXPECT_TRUE(co_await channel::testing::eventually([&] { return world.info(id).state == State::kPaused; }));
     EXPECT_TRUE(world.info(id).paused->hibernated);
     EXPECT_EQ(world.info(id).paused->cause, "lifetime");
   });

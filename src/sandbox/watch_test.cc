@@ -34,7 +34,7 @@ Awaitable<Watching> watch(World& w, std::string id) {
 
 Awaitable<Error> end_of(FileWatch& watch) {
   for (int i = 0; i < 100; ++i) {
-    auto events = co_await watch.next(after(5s));
+    auto events = co_await watch.next(after(60s));
     if (!events) co_return events.error();
   }
   co_return Error{Code::kInternal, "it did not end", {}};
@@ -48,7 +48,7 @@ TEST(Watch, TellsWhatTheAgentSaysInLines) {
   w.run([&]() -> Awaitable<void> {
     const auto id = (co_await w.create())->id;
     auto watched = co_await watch(w, id);
-    const auto events = co_await (*watched)->next(after(5s));
+    const auto events = co_await (*watched)->next(after(60s));
     EXPECT_EQ(events->size(), 2u);
     EXPECT_EQ(events->at(0).path, "a/b");
     EXPECT_EQ(events->at(1).type, "overflow");

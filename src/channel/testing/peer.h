@@ -21,7 +21,7 @@ class TestLoop {
   ~TestLoop();  // drops what still waits
   Executor executor();
   // Runs until the coroutine has ended; aborts the process when that takes longer than `patience`.
-  void run(Awaitable<void> task, std::chrono::milliseconds patience = std::chrono::seconds(30));
+  void run(Awaitable<void> task, std::chrono::milliseconds patience = std::chrono::seconds(200));
 
  private:
   struct Impl;
@@ -29,7 +29,7 @@ class TestLoop {
 };
 
 // Returns when `is_true` says so, false when it does not within `patience`.
-Awaitable<bool> eventually(std::function<bool()> is_true, std::chrono::milliseconds patience = std::chrono::seconds(10));
+Awaitable<bool> eventually(std::function<bool()> is_true, std::chrono::milliseconds patience = std::chrono::seconds(60));
 
 // The agent's ends of a channel.
 class Peer {
@@ -42,9 +42,9 @@ class Peer {
   std::pair<UniqueFd, UniqueFd> copy_daemon_ends() const;
 
   // The daemon's next message; nothing when none comes in time or the daemon has closed its end.
-  Awaitable<std::optional<Frame>> next(std::chrono::milliseconds patience = std::chrono::seconds(10));
+  Awaitable<std::optional<Frame>> next(std::chrono::milliseconds patience = std::chrono::seconds(60));
   // The next message of this type; others are skipped.
-  Awaitable<std::optional<Frame>> next_of(Type type, std::chrono::milliseconds patience = std::chrono::seconds(10));
+  Awaitable<std::optional<Frame>> next_of(Type type, std::chrono::milliseconds patience = std::chrono::seconds(60));
   // Writes all of it; false when the daemon has closed its end.
   Awaitable<bool> write(std::string bytes);
   Awaitable<bool> send(uint32_t channel, Type type, std::string payload);
