@@ -69,16 +69,16 @@ void run_alone(std::function<Awaitable<void>()> task) {
 }
 
 bool eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 2000; ++i) {
-    if (condition()) return true;
+  for (const Deadline end = after(std::chrono::minutes(1)); !condition();) {
+    if (Clock::now() >= end) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  return false;
+  return true;
 }
 
 Raw::Raw(uint16_t port, int receive_buffer)
     : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-  const timeval limit{10, 0};
+  const timeval limit{60, 0};
   ::setsockopt(fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   ::setsockopt(fd(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   if (receive_buffer > 0)

@@ -44,10 +44,10 @@ class TestServer {
 // Runs a coroutine on a loop of its own, to its end.
 void run_alone(std::function<Awaitable<void>()> task);
 
-// Becomes true within 10 s, or the caller's EXPECT fails.
+// Becomes true within a minute, or the caller's EXPECT fails.
 bool eventually(const std::function<bool()>& condition);
 
-// A blocking socket. Every wait ends after 10 s.
+// A blocking socket. Every wait ends after a minute.
 class Raw {
  public:
   explicit Raw(uint16_t port, int receive_buffer = 0);

@@ -192,21 +192,30 @@ TEST(WebSocket, PingsASilentPeerAndCutsADeadOne) {
   EXPECT_TRUE(eventually([&] { return server.connections() == 0; }));
 }
 
-TEST(WebSocket, AnAnsweringPeerIsKept) {
+// Whether a client that answers pings, and says nothing else, has its connection after five times the idle timeout.
+bool is_kept(std::chrono::milliseconds idle_timeout) {
   EchoSocket echo;
-  echo.options.idle_timeout = 100ms;
+  echo.options.idle_timeout = idle_timeout;
   TestServer server(echo.handler());
+  bool kept = false;
   run_alone([&]() -> Awaitable<void> {
-    auto socket = (co_await connect_websocket(url_of(server))).value();
-    auto late = [](WebSocket& s) -> Awaitable<void> {
-      co_await sleep_for(500ms);
-      co_await s.send(false, "still here");
+    auto connected = co_await connect_websocket(url_of(server));
+    if (!connected) co_return;
+    const std::shared_ptr<WebSocket> socket = std::move(*connected);
+    auto late = [](std::shared_ptr<WebSocket> s, std::chrono::milliseconds pause) -> Awaitable<void> {
+      co_await sleep_for(pause);
+      co_await s->send(false, "still here");
     };
-    spawn(co_await boost::asio::this_coro::executor, "late", late(*socket));
-    EXPECT_EQ((co_await socket->read()).value().data, "still here");
-    co_await socket->close(1000, "");
+    spawn(co_await boost::asio::this_coro::executor, "late", late(socket, 5 * idle_timeout));
+    const auto message = co_await socket->read();
+    kept = message && message->data == "still here";
+    if (kept) co_await socket->close(1000, "");
   });
+  return kept;
 }
+
+// Where the machine stands still for longer than the timeout, the client does not answer in time either.
+TEST(WebSocket, AnAnsweringPeerIsKept) { EXPECT_TRUE(is_kept(100ms) || is_kept(1000ms) || is_kept(8000ms)); }
 
 TEST(WebSocket, ReportsARefusedHandshake) {
   TestServer server([](Exchange& exchange) -> Awaitable<void> {
