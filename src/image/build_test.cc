@@ -82,7 +82,7 @@ TEST_F(DebianBuild, AKilledBuildTakesAllItsProcessesAlongAndIsCleanedUp) {
   // Until it unpacks: by then apt, dpkg and their children have run inside.
   const std::string tmp = dir_ + "/templates/tmp";
   const auto staging = [&] { return directory_names(tmp).value_or(std::vector<std::string>()); };
-  for (int i = 0; i < 1200 && (staging().empty() ||
+  for (int i = 0; i < 6000 && (staging().empty() ||
                                !path_exists(tmp + "/" + staging()[0] + "/root/usr/bin/env"));
        ++i)
     ::usleep(50'000);
@@ -100,7 +100,7 @@ TEST_F(DebianBuild, AKilledBuildTakesAllItsProcessesAlongAndIsCleanedUp) {
     }
     return count;
   };
-  for (int i = 0; i < 100 && users_of_staging() > 0; ++i) ::usleep(50'000);
+  for (int i = 0; i < 1200 && users_of_staging() > 0; ++i) ::usleep(50'000);
   EXPECT_EQ(users_of_staging(), 0);
   ASSERT_TRUE(Store(dir_).collect_garbage(nullptr));
   EXPECT_TRUE(staging().empty());
@@ -124,11 +124,11 @@ TEST(BaseTemplate, IsWholeAndUpToDateAtOnce) {
   const auto t = templates.find("base");
   ASSERT_TRUE(t) << t.error().message;
   EXPECT_TRUE(templates.verify(*t));
-  const auto start = std::chrono::steady_clock::now();
-  const auto again = templates.build("base", {}, nullptr);
+  std::set<std::string> phases;
+  const auto again = templates.build("base", {}, [&](const Progress& p) { phases.insert(p.phase); });
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(again->version, t->version);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  for (const char* phase : {"resolve", "download", "unpack", "configure", "image"}) EXPECT_FALSE(phases.contains(phase)) << phase;
   std::set<std::string> names;
   const auto packages = templates.packages(*t);
   for (const auto& p : *packages) names.insert(p.name);

@@ -48,6 +48,7 @@ class VolumeDisk : public ::testing::Test {
   }
   void TearDown() override {
     if (directory_.empty()) return;
+    EXPECT_TRUE(sys::wait_unmounted(disk_));
     EXPECT_TRUE(sys::loops_below(directory_).empty());
     EXPECT_TRUE(remove_tree(directory_));
   }

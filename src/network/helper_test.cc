@@ -17,14 +17,14 @@ Helper::Options speaking() {
   options.program = GLOVEBOX_NETWORK_TEST_PROGRAM;
   options.argv = {"glovebox", "speak"};
   options.ping_every = 100ms;
-  options.patience = 500ms;
+  options.patience = 60s;
   options.on_message = [](const boost::json::object&) {};
   options.set_up = [](Helper&) -> Async<void> { co_return Result<void>(); };
   return options;
 }
 
 Awaitable<bool> wait_for_another(Helper& helper, pid_t old) {
-  const Deadline deadline = after(5s);
+  const Deadline deadline = after(60s);
   while (Clock::now() < deadline && (!helper.is_up() || helper.pid() == old)) co_await sleep_for(10ms);
   co_return helper.is_up() && helper.pid() != old;
 }
@@ -34,7 +34,7 @@ void with_helper(Helper::Options options, std::function<Async<void>(Helper&)> wo
   TestLoop loop;
   const auto task = [](Helper::Options o, std::function<Async<void>(Helper&)> w) -> Async<void> {
     auto helper = Helper::start(co_await this_executor(), std::move(o));
-    const bool is_up = co_await helper->wait_up(after(5s));
+    const bool is_up = co_await helper->wait_up(after(60s));
     Result<void> done = is_up ? co_await w(*helper) : fail(Code::kTimeout, "the helper did not come up");
     co_await helper->stop();
     co_return done;
@@ -79,7 +79,9 @@ TEST(Helper, IsStartedAgainAndSetUpEachTime) {
 }
 
 TEST(Helper, ASilentOrStoppedProcessIsReplaced) {
-  with_helper(speaking(), [&](Helper& helper) -> Async<void> {
+  auto options = speaking();
+  options.patience = 500ms;
+  with_helper(std::move(options), [&](Helper& helper) -> Async<void> {
     const pid_t first = helper.pid();
     helper.send({{"op", "hang"}});
     EXPECT_TRUE(co_await wait_for_another(helper, first));

@@ -31,7 +31,7 @@ class BreakoutTest : public ::testing::TestWithParam<Tier> {
     if (!problem.empty()) GTEST_SKIP() << tier_name(GetParam()) << ": " << problem;
     host_ = std::make_unique<Host>(GetParam());
     auto spec = host_->spec("box");
-    auto started = host_->runtime().start(spec, host_->runtime().plan(spec), after(30s));
+    auto started = host_->runtime().start(spec, host_->runtime().plan(spec), after(120s));
     ASSERT_TRUE(started.has_value()) << started.error().message;
     box_ = std::move(*started);
   }
@@ -156,7 +156,7 @@ TEST_P(BreakoutTest, TheNetworkIsALoopbackOnly) {
 TEST_P(BreakoutTest, RootInsideIsNobodyOutside) {
   if (!is_container()) GTEST_SKIP() << "gvisor runs the guest in a process without privileges";
   auto spec = host_->spec("other");
-  auto other = host_->runtime().start(spec, host_->runtime().plan(spec), after(30s));
+  auto other = host_->runtime().start(spec, host_->runtime().plan(spec), after(120s));
   ASSERT_TRUE(other.has_value());
   auto uid_line = [](const Record& record) {
     std::string status = sys::read_file("/proc/" + record.fields.at("pid") + "/status").value();

@@ -30,7 +30,7 @@ class MicrovmTest : public ::testing::Test {
   }
   Started start(const std::string& id) {
     const auto spec = host_->spec(id);
-    auto started = host_->runtime().start(spec, host_->runtime().plan(spec), after(60s));
+    auto started = host_->runtime().start(spec, host_->runtime().plan(spec), after(240s));
     EXPECT_TRUE(started) << (started ? "" : started.error().message);
     return started ? std::move(*started) : Started{};
   }
@@ -46,15 +46,15 @@ TEST_F(MicrovmTest, StartsAnswersAndLeavesNothingBehind) {
   {
     const auto box = start("box");
     ASSERT_FALSE(box.record.fields.empty());
-    EXPECT_TRUE(testing::shake_hands(box.channel, 60s));
+    EXPECT_TRUE(testing::shake_hands(box.channel, 240s));
     EXPECT_TRUE(host_->runtime().destroy(box.record));
   }
-  EXPECT_EQ(testing::count_objects(host_->config()), before);
+  EXPECT_EQ(testing::left_over(host_->config(), before), testing::HostObjects{});
 }
 
 TEST_F(MicrovmTest, AnotherDaemonTakesTheMachineOver) {
   auto box = start("box");
-  ASSERT_TRUE(testing::shake_hands(box.channel, 60s));
+  ASSERT_TRUE(testing::shake_hands(box.channel, 240s));
   const std::string kept = testing::to_text(box.record);
   box.channel = {};
   const testing::Host again(Tier::kMicrovm, *host_);
@@ -62,7 +62,7 @@ TEST_F(MicrovmTest, AnotherDaemonTakesTheMachineOver) {
   const Record record = testing::record_from_text(kept);
   const auto channel = runtime.adopt(record);
   ASSERT_TRUE(channel) << channel.error().message;
-  EXPECT_TRUE(testing::shake_hands(*channel, 60s));
+  EXPECT_TRUE(testing::shake_hands(*channel, 240s));
   EXPECT_TRUE(runtime.destroy(record));
 }
 
@@ -115,8 +115,8 @@ TEST_F(MicrovmTest, CopiesMapTheSnapshotsMemoryAndCannotWriteToIt) {
   const std::string image = host_->config().data_dir + "/image";
   ASSERT_TRUE(sys::make_directory(image, 0700));
   const auto box = start("box");
-  ASSERT_TRUE(testing::shake_hands(box.channel, 60s));
-  const auto made = runtime.snapshot(box.record, image, Runtime::Afterwards::kIsOver, after(60s));
+  ASSERT_TRUE(testing::shake_hands(box.channel, 240s));
+  const auto made = runtime.snapshot(box.record, image, Runtime::Afterwards::kIsOver, after(240s));
   ASSERT_TRUE(made) << made.error().message;
   EXPECT_TRUE(runtime.check_needs(made->needs));
   for (const auto& [name, value] : made->needs) {
@@ -131,9 +131,9 @@ TEST_F(MicrovmTest, CopiesMapTheSnapshotsMemoryAndCannotWriteToIt) {
     auto spec = host_->spec(id);
     spec.snapshot = image;
     spec.snapshot_kept = Kept::kMemoryAndFiles;
-    const auto copy = runtime.start(spec, runtime.plan(spec), after(60s));
+    const auto copy = runtime.start(spec, runtime.plan(spec), after(240s));
     ASSERT_TRUE(copy) << copy.error().message;
-    EXPECT_TRUE(testing::shake_hands(copy->channel, 60s));
+    EXPECT_TRUE(testing::shake_hands(copy->channel, 240s));
     EXPECT_EQ(::open(of(*copy, "root/snapshot/memory").c_str(), O_RDWR | O_CLOEXEC), -1);
     EXPECT_EQ(errno, EROFS);
     size_t found = 0;
@@ -160,10 +160,10 @@ TEST_F(MicrovmTest, AnImageThatIsNoneStartsNothingAndLeavesNothing) {
   for (const uint64_t bytes : {1ull << 20, 128ull << 20}) {
     ASSERT_EQ(::truncate((image + "/memory").c_str(), static_cast<off_t>(bytes)), 0);
     ASSERT_EQ(::truncate((image + "/disk.img").c_str(), static_cast<off_t>(spec.limits.disk_bytes)), 0);
-    const auto started = host_->runtime().start(spec, host_->runtime().plan(spec), after(60s));
+    const auto started = host_->runtime().start(spec, host_->runtime().plan(spec), after(240s));
     ASSERT_FALSE(started);
     EXPECT_EQ(started.error().code, Code::kStartFailed) << started.error().message;
-    EXPECT_EQ(testing::count_objects(host_->config()), before);
+    EXPECT_EQ(testing::left_over(host_->config(), before), testing::HostObjects{});
   }
 }
 

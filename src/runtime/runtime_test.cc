@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <set>
 #include <thread>
 
@@ -45,15 +46,27 @@ class RuntimeTest : public ::testing::TestWithParam<Tier> {
 
   void TearDown() override {
     host_.reset();
-    std::string left;
-    for (pid_t pid : sys::children())
-      left +=
-          sys::read_file("/proc/" + std::to_string(pid) + "/stat").value_or("gone").substr(0, 60) +
-          "\n";
-    EXPECT_EQ(left, "") << "processes are left, dead or alive";
+    (void)eventually([] { return children().empty(); });
+    EXPECT_EQ(children(), "") << "processes are left, dead or alive";
     while (::waitpid(-1, nullptr, WNOHANG) > 0) {  // so that only one test complains
     }
   }
+
+  static std::string children() {
+    std::string out;
+    for (pid_t pid : sys::children())
+      out += sys::read_file("/proc/" + std::to_string(pid) + "/stat").value_or("gone").substr(0, 60) + "\n";
+    return out;
+  }
+
+  // What dies, or is unmounted, is to be seen for a moment.
+  static bool eventually(const std::function<bool()>& is_so) {
+    for (const auto end = after(60s); !is_so(); std::this_thread::sleep_for(5ms)) {
+      if (Clock::now() >= end) return false;
+    }
+    return true;
+  }
+  size_t loops() const { return sys::loops_below(host_->config().data_dir).size(); }
 
   Runtime& runtime() { return host_->runtime(); }
   bool is_container() const { return GetParam() == Tier::kContainer; }
@@ -61,7 +74,7 @@ class RuntimeTest : public ::testing::TestWithParam<Tier> {
   Started start(const std::string& id = "box", const Limits* limits = nullptr) {
     auto spec = host_->spec(id);
     if (limits != nullptr) spec.limits = *limits;
-    auto started = runtime().start(spec, runtime().plan(spec), after(30s));
+    auto started = runtime().start(spec, runtime().plan(spec), after(120s));
     EXPECT_TRUE(started.has_value()) << started.error().message;
     if (!started) std::abort();
     return std::move(*started);
@@ -78,11 +91,12 @@ class RuntimeTest : public ::testing::TestWithParam<Tier> {
     auto box = start("warm");
     ASSERT_TRUE(runtime().destroy(box.record));
     ::rmdir((host_->config().data_dir + "/sandboxes/warm").c_str());
+    EXPECT_TRUE(eventually([&] { return children().empty() && sys::loops_below(host_->config().data_dir + "/sandboxes").empty(); }));
   }
 
   Death wait_for_death(const Record& record) {
     auto fd = runtime().death_fd(record);
-    EXPECT_TRUE(fd.has_value() && sys::wait_readable(fd->get(), 20s));
+    EXPECT_TRUE(fd.has_value() && sys::wait_readable(fd->get(), 60s));
     return runtime().death(record);
   }
 
@@ -91,8 +105,9 @@ class RuntimeTest : public ::testing::TestWithParam<Tier> {
 
 // Processes whose parent died before them; here they come to us, elsewhere to the host's init.
 void reap_orphans() {
-  for (auto end = Clock::now() + 2s; !sys::children().empty() && Clock::now() < end;)
-    ::waitpid(-1, nullptr, WNOHANG);
+  for (auto end = Clock::now() + 60s; !sys::children().empty() && Clock::now() < end;) {
+    if (::waitpid(-1, nullptr, WNOHANG) <= 0) std::this_thread::sleep_for(1ms);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiers, RuntimeTest, ::testing::Values(Tier::kContainer, Tier::kGvisor),
@@ -107,7 +122,7 @@ TEST_P(RuntimeTest, StartsAnswersAndLeavesNothingBehind) {
     EXPECT_NE(count_objects(host_->config()), before);
     EXPECT_TRUE(runtime().destroy(box.record));
   }
-  EXPECT_EQ(count_objects(host_->config()), before);
+  EXPECT_EQ(testing::left_over(host_->config(), before), testing::HostObjects{});
   EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/sandboxes/box").empty());
   EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/run/slots").empty());
   EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/run/runsc").empty());
@@ -165,7 +180,7 @@ TEST_P(RuntimeTest, DestroysAFrozenSandbox) {
 
 TEST_P(RuntimeTest, ExitOfTheAgentIsAnExit) {
   auto box = start();
-  (void)ask(box.channel, "exit 7", 500ms);
+  (void)ask(box.channel, "exit 7");
   auto death = wait_for_death(box.record);
   EXPECT_EQ(death.reason, EndReason::kExited);
   ASSERT_TRUE(death.wait_status.has_value());
@@ -205,13 +220,17 @@ TEST_P(RuntimeTest, CpuLimitIsAHardCap) {
   Limits limits = host_->spec("box").limits;
   limits.cpus = 0.25;
   auto box = start("box", &limits);
-  uint64_t before = runtime().usage(box.record)->cpu_us;
-  auto begin = Clock::now();
-  answer(box, "spin 2000");
-  double used = static_cast<double>(runtime().usage(box.record)->cpu_us - before) / 1e6;
-  double took = std::chrono::duration<double>(Clock::now() - begin).count();
-  EXPECT_LT(used / took, 0.30);
-  EXPECT_GT(runtime().usage(box.record)->throttled_us, 0u);
+  double most = 0;
+  // Where others leave it less than its cap, the cap is not felt.
+  for (int i = 0; i < 10 && (i == 0 || runtime().usage(box.record)->throttled_us == 0); ++i) {
+    uint64_t before = runtime().usage(box.record)->cpu_us;
+    auto begin = Clock::now();
+    answer(box, "spin 2000");
+    double used = static_cast<double>(runtime().usage(box.record)->cpu_us - before) / 1e6;
+    most = std::max(most, used / std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  EXPECT_LT(most, 0.30);
+  EXPECT_TRUE(runtime().usage(box.record)->throttled_us > 0 || most < 0.20) << most;
   EXPECT_TRUE(runtime().destroy(box.record));
 }
 
@@ -225,7 +244,7 @@ TEST_P(RuntimeTest, DiskLimitIsNoSpaceAndComesBack) {
     EXPECT_GT(runtime().usage(box.record)->disk_bytes, 40u << 20) << path;
     EXPECT_EQ(answer(box, std::string("unlink ") + path), "ok");
     std::string again;  // gvisor gives the space back in the background
-    for (auto end = Clock::now() + 10s; again != "10 ok" && Clock::now() < end;)
+    for (auto end = Clock::now() + 60s; again != "10 ok" && Clock::now() < end;)
       again = answer(box, "fill /again 10");
     EXPECT_EQ(again, "10 ok");
     EXPECT_EQ(answer(box, "unlink /again"), "ok");
@@ -368,10 +387,10 @@ TEST_P(RuntimeTest, FailedStartIsUndone) {
   auto spec = host_->spec("box");
   spec.rootfs.digest = "00000000000000000000000000000000";
   spec.rootfs.image_path = host_->config().agent_path;  // no file system
-  auto started = runtime().start(spec, runtime().plan(spec), after(10s));
+  auto started = runtime().start(spec, runtime().plan(spec), after(120s));
   ASSERT_FALSE(started.has_value());
   EXPECT_EQ(started.error().code, Code::kStartFailed) << started.error().message;
-  EXPECT_EQ(count_objects(host_->config()), before);
+  EXPECT_EQ(testing::left_over(host_->config(), before), testing::HostObjects{});
   EXPECT_TRUE(sys::list_directory(spec.directory).empty());
   EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/run/slots").empty());
 }
@@ -381,7 +400,7 @@ TEST_P(RuntimeTest, ABadIdIsRefused) {
        {"", "UPPER", "a/b", "..", "a_b", "a23456789012345678901234567890123456789012"}) {
     StartSpec spec = host_->spec("box");
     spec.id = id;
-    auto started = runtime().start(spec, Record{id, GetParam(), spec.directory, {}}, after(10s));
+    auto started = runtime().start(spec, Record{id, GetParam(), spec.directory, {}}, after(120s));
     ASSERT_FALSE(started.has_value()) << id;
     EXPECT_EQ(started.error().code, Code::kInvalidArgument) << id;
   }
@@ -401,11 +420,11 @@ TEST_P(RuntimeTest, DestroysHalfMadeSandboxesFromThePlan) {
     if (made >= 2) ASSERT_TRUE(sys::put_file(spec.directory + "/disk.img", "partial", 0600));
     std::optional<Started> started;
     if (made >= 3)
-      started = runtime().start(spec, planned, after(30s)).value();  // its record was never stored
+      started = runtime().start(spec, planned, after(120s)).value();  // its record was never stored
     EXPECT_TRUE(runtime().destroy(planned)) << made;
     EXPECT_TRUE(sys::list_directory(spec.directory).empty()) << made;
   }
-  EXPECT_EQ(count_objects(host_->config()), before);
+  EXPECT_EQ(testing::left_over(host_->config(), before), testing::HostObjects{});
   EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/run/slots").empty());
 }
 
@@ -442,12 +461,12 @@ TEST_P(RuntimeTest, WhatEntersTheCgroupLateIsKilledToo) {
     EXPECT_EQ(status, 0) << round;
   }
   reap_orphans();
-  EXPECT_EQ(count_objects(host_->config()), before);
+  EXPECT_EQ(testing::left_over(host_->config(), before), testing::HostObjects{});
 }
 
 TEST_P(RuntimeTest, SweepRemovesStrangersAndSparesTheKnown) {
   auto keep = start("keep"), stray = start("stray");
-  auto loops = sys::loops_below(host_->config().data_dir).size();
+  const size_t before = loops();
   auto swept = runtime().sweep({"keep"});
   EXPECT_FALSE(swept.empty());
   for (const auto& what : swept) EXPECT_THAT(what, Not(HasSubstr("keep")));
@@ -456,7 +475,7 @@ TEST_P(RuntimeTest, SweepRemovesStrangersAndSparesTheKnown) {
   EXPECT_TRUE(shake_hands(keep.channel));
   EXPECT_TRUE(runtime().destroy(keep.record));
   EXPECT_TRUE(runtime().destroy(stray.record));
-  EXPECT_LT(sys::loops_below(host_->config().data_dir).size(), loops);
+  EXPECT_TRUE(eventually([&] { return loops() < before; }));
   EXPECT_THAT(runtime().sweep({}), ElementsAre(HasSubstr("directory"))) << "which the maker of keep would remove";
   EXPECT_TRUE(runtime().sweep({}).empty());
 }
@@ -475,7 +494,7 @@ TEST_P(RuntimeTest, NamesTheHostObjectsOfASandboxWhileThereAreAny) {
   EXPECT_EQ(owned("owner-1"), expected);
   EXPECT_TRUE(owned("owner").empty());
   ASSERT_TRUE(runtime().destroy(box.record));
-  EXPECT_EQ(owned("owner-1"), std::set<std::string>{"directory"}) << "that one is its maker's";
+  EXPECT_TRUE(eventually([&] { return owned("owner-1") == std::set<std::string>{"directory"}; })) << "that one is its maker's";
 }
 
 TEST_P(RuntimeTest, EndedGuestProcessesDoNotPileUpOnTheHost) {
@@ -489,9 +508,7 @@ TEST_P(RuntimeTest, EndedGuestProcessesDoNotPileUpOnTheHost) {
     }
     return count;
   };
-  for (auto end = Clock::now() + 10s; zombies() > 0 && Clock::now() < end;)
-    std::this_thread::sleep_for(20ms);
-  EXPECT_EQ(zombies(), 0u);
+  EXPECT_TRUE(eventually([&] { return zombies() == 0; }));
   EXPECT_TRUE(shake_hands(box.channel));
   EXPECT_TRUE(runtime().destroy(box.record));
 }
@@ -538,7 +555,7 @@ TEST_P(RuntimeTest, IsAdoptedAfterTheDaemonWasKilledUnderLoad) {
     EXPECT_TRUE(again.runtime().destroy(record));
     EXPECT_EQ(again.runtime().adopt(record).error().code, Code::kSandboxEnded);
   }
-  EXPECT_TRUE(sys::loops_below(host_->config().data_dir).empty());
+  EXPECT_TRUE(eventually([&] { return loops() == 0; }));
   EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/run/slots").empty());
 }
 
@@ -554,7 +571,7 @@ TEST_P(RuntimeTest, ADaemonKilledWhileStartingLeavesNothingThatThePlanDoesNotRea
     if (daemon == 0) {
       Host host(GetParam(), *host_);
       if (!enter_private_namespace()) ::_exit(2);
-      auto started = host.runtime().start(spec, planned, after(30s));
+      auto started = host.runtime().start(spec, planned, after(120s));
       ::_exit(started ? 0 : 3);
     }
     std::this_thread::sleep_for(std::chrono::microseconds(longest * round / 24));
@@ -567,7 +584,7 @@ TEST_P(RuntimeTest, ADaemonKilledWhileStartingLeavesNothingThatThePlanDoesNotRea
   EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/run/slots").empty());
   EXPECT_TRUE(sys::list_directory(host_->config().data_dir + "/run/runsc").empty());
   reap_orphans();
-  EXPECT_EQ(count_objects(host_->config()), before);
+  EXPECT_EQ(testing::left_over(host_->config(), before), testing::HostObjects{});
 }
 
 TEST_P(RuntimeTest, FiftyStartsInParallelAllLive) {
@@ -595,7 +612,7 @@ TEST_P(RuntimeTest, FiftyStartsInParallelAllLive) {
   }
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(good, kCount);
-  EXPECT_EQ(count_objects(host_->config()), before);
+  EXPECT_EQ(testing::left_over(host_->config(), before), testing::HostObjects{});
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ class SnapshotTest : public ::testing::TestWithParam<Tier> {
   bool keeps_memory() { return runtime().keeps() == Kept::kMemoryAndFiles; }
 
   Started start(StartSpec spec) {
-    auto started = runtime().start(spec, runtime().plan(spec), after(30s));
+    auto started = runtime().start(spec, runtime().plan(spec), after(120s));
     EXPECT_TRUE(started.has_value()) << started.error().message;
     if (!started) std::abort();
     return std::move(*started);
@@ -53,7 +53,7 @@ class SnapshotTest : public ::testing::TestWithParam<Tier> {
     return text ? *text : "no answer";
   }
   SnapshotImage snapshot(const Started& box, Afterwards afterwards = Afterwards::kGoesOn) {
-    auto image = runtime().snapshot(box.record, image_, afterwards, after(30s));
+    auto image = runtime().snapshot(box.record, image_, afterwards, after(120s));
     EXPECT_TRUE(image.has_value()) << image.error().message;
     if (!image) std::abort();
     return *image;
@@ -148,10 +148,10 @@ TEST_P(SnapshotTest, AnImageThatIsNoneStartsNothingAndLeavesNothing) {
   end(warm);
   const auto before = count_objects(host_->config());
   auto spec = copy_spec("copy");
-  auto started = runtime().start(spec, runtime().plan(spec), after(30s));
+  auto started = runtime().start(spec, runtime().plan(spec), after(120s));
   ASSERT_FALSE(started.has_value());
   EXPECT_EQ(started.error().code, Code::kStartFailed);
-  EXPECT_EQ(count_objects(host_->config()), before);
+  EXPECT_EQ(testing::left_over(host_->config(), before), testing::HostObjects{});
 }
 
 TEST_P(SnapshotTest, ManyCopiesLeaveNothing) {
@@ -165,7 +165,7 @@ TEST_P(SnapshotTest, ManyCopiesLeaveNothing) {
     EXPECT_TRUE(shake_hands(copy.channel));
     end(copy);
   }
-  EXPECT_EQ(count_objects(host_->config()), before);
+  EXPECT_EQ(testing::left_over(host_->config(), before), testing::HostObjects{});
   end(source);
 }
 

@@ -14,19 +14,19 @@ namespace {
 using namespace std::chrono_literals;
 
 TEST(Command, GivesInputAndReturnsOutput) {
-  const auto out = run_command({"sh", "-c", "cat; echo end >&2"}, 10s, "hello\n");
+  const auto out = run_command({"sh", "-c", "cat; echo end >&2"}, 60s, "hello\n");
   ASSERT_TRUE(out) << out.error().message;
   EXPECT_EQ(*out, "hello\nend\n");
-  EXPECT_FALSE(run_command({"sh", "-c", "exit 3"}, 10s));
-  EXPECT_EQ(run_command({"no-such-program"}, 10s).error().code, Code::kCommandNotFound);
-  EXPECT_EQ(run_command({"sleep", "10"}, 50ms).error().code, Code::kTimeout);
+  EXPECT_FALSE(run_command({"sh", "-c", "exit 3"}, 60s));
+  EXPECT_EQ(run_command({"no-such-program"}, 60s).error().code, Code::kCommandNotFound);
+  EXPECT_EQ(run_command({"sleep", "300"}, 50ms).error().code, Code::kTimeout);
 }
 
 // A child that keeps a listening socket of ours would hold its port beyond our end.
 TEST(Command, ChildrenHaveOnlyTheDescriptorsTheyAreGiven) {
   const UniqueFd leaky(::fcntl(0, F_DUPFD, 50));  // without close-on-exec
   ASSERT_GE(leaky.get(), 50);
-  const auto listed = run_command({"sh", "-c", "echo /proc/$$/fd/*"}, 10s);
+  const auto listed = run_command({"sh", "-c", "echo /proc/$$/fd/*"}, 60s);
   ASSERT_TRUE(listed);
   EXPECT_EQ(listed->find("/fd/" + std::to_string(leaky.get())), std::string::npos) << *listed;
   int ends[2];

@@ -64,7 +64,7 @@ Result<UniqueFd> mount_ext4(const std::string& image, bool read_only) {
 
 Result<void> wait_unmounted(const std::string& image) {
   using namespace std::chrono_literals;
-  const auto end = std::chrono::steady_clock::now() + 10s;
+  const auto end = std::chrono::steady_clock::now() + 60s;  // it writes back first
   for (auto pause = 200us;; pause = std::min(pause * 2, std::chrono::microseconds(20ms))) {
     const auto loops = loops_below(image.substr(0, image.rfind('/')));
     const auto found = std::find_if(loops.begin(), loops.end(),

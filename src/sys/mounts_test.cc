@@ -3,11 +3,15 @@
 
 #include <gtest/gtest.h>
 #include <linux/mount.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "sys/files.h"
 #include "sys/userns.h"
+
+extern "C" int mount(const char* source, const char* target, const char* type, unsigned long flags,
+                     const void* data) noexcept;  // <sys/mount.h> clashes with <linux/mount.h>
 
 namespace glovebox::sys {
 namespace {
@@ -35,6 +39,9 @@ class MountTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "needs root to mount";
+    // A table of its own: others mount in the host's.
+    ASSERT_EQ(::unshare(CLONE_NEWNS), 0);
+    ASSERT_EQ(::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr), 0);
   }
 };
 

@@ -34,7 +34,7 @@ TEST(ProcessId, NamesOneProcessNotItsSuccessor) {
   ASSERT_TRUE(fd.has_value());
   EXPECT_FALSE(wait_readable(fd->get(), 1ms));
   kill_process(*id);
-  EXPECT_TRUE(wait_readable(fd->get(), 5000ms));
+  EXPECT_TRUE(wait_readable(fd->get(), 60'000ms));
   EXPECT_FALSE(is_alive(*id));
   EXPECT_TRUE(is_present(*id));  // a zombie
   ::waitpid(pid, nullptr, 0);
@@ -45,7 +45,7 @@ TEST(ReapEnded, ReapsOwnZombiesAndKeepsTheLiving) {
   pid_t dead = sleeper(), living = sleeper();
   std::vector<ProcessId> members = {*identify(dead), *identify(living)};
   kill_process(members[0]);
-  for (int i = 0; i < 1000 && members.size() > 1; ++i) {
+  for (int i = 0; i < 60'000 && members.size() > 1; ++i) {
     reap_ended(&members);
     ::usleep(1000);
   }
@@ -60,7 +60,7 @@ TEST(PeekStatus, TellsHowTheChildEndedAndLeavesIt) {
   pid_t pid = ::fork();
   if (pid == 0) ::_exit(9);
   std::optional<int> status;
-  for (int i = 0; i < 5000 && !(status = peek_status(pid)); ++i) ::usleep(1000);
+  for (int i = 0; i < 60'000 && !(status = peek_status(pid)); ++i) ::usleep(1000);
   ASSERT_TRUE(status.has_value());
   EXPECT_EQ(WEXITSTATUS(*status), 9);
   EXPECT_TRUE(peek_status(pid).has_value());

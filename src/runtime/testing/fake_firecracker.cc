@@ -182,6 +182,11 @@ std::string FakeFirecracker::state() const {
   return state_;
 }
 
+bool FakeFirecracker::has_answered_start() const {
+  const std::lock_guard lock(mutex_);
+  return answered_start_;
+}
+
 void FakeFirecracker::serve() {
   while (true) {
     pollfd p[] = {{listener_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
@@ -217,6 +222,8 @@ void FakeFirecracker::converse(int socket) {
       if (!misbehave(socket)) return;
     } else {
       reply(socket, status, text);
+      const std::lock_guard lock(mutex_);
+      answered_start_ = answered_start_ || state_ == kRunning;
     }
   }
 }

@@ -35,6 +35,7 @@ class FakeFirecracker {
 
   std::vector<std::string> requests() const;  // "PUT /vsock {…}", those that were refused included
   std::string state() const;                  // as GET / says it
+  bool has_answered_start() const;            // the call after which it is "Running"
 
  private:
   void serve();
@@ -51,6 +52,7 @@ class FakeFirecracker {
   mutable std::mutex mutex_;
   std::vector<std::string> requests_;
   std::string state_ = "Not started";
+  bool answered_start_ = false;
   std::vector<std::string> configured_;  // targets that were set
   std::thread thread_;
 };

@@ -119,7 +119,10 @@ constexpr std::chrono::milliseconds kGuestMoment{500};
   std::cout << "guest: " << words << std::endl;
   const auto has = [&](const char* word) { return words.find(word) != std::string::npos; };
   // A kernel does not get there before its monitor has answered the call that started it.
-  if (has("fake.panic") || has("fake.crash")) std::this_thread::sleep_for(kGuestMoment);
+  if (has("fake.panic") || has("fake.crash")) {
+    while (!fake.has_answered_start()) ::usleep(1000);
+    std::this_thread::sleep_for(kGuestMoment);
+  }
   if (has("fake.panic")) {
     std::cout << "Kernel panic - not syncing: Attempted to kill init!" << std::endl;
     ::_exit(0);

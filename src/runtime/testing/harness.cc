@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <ostream>
+#include <thread>
 
 #include "base/random.h"
 #include "base/text.h"
@@ -178,6 +180,16 @@ HostObjects count_objects(const HostConfig& config) {
   objects.loops = static_cast<int>(sys::loops_below(config.data_dir).size());
   objects.descriptors = static_cast<int>(sys::list_directory("/proc/self/fd").size());
   return objects;
+}
+
+HostObjects left_over(const HostConfig& config, const HostObjects& before) {
+  const auto more = [&](int HostObjects::*which, const HostObjects& now) { return std::max(now.*which - before.*which, 0); };
+  for (const Deadline end = after(std::chrono::minutes(1));; std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
+    const HostObjects now = count_objects(config);
+    const HostObjects excess{more(&HostObjects::processes, now), more(&HostObjects::mounts, now), more(&HostObjects::cgroups, now),
+                             more(&HostObjects::loops, now), more(&HostObjects::descriptors, now)};
+    if (excess == HostObjects{} || Clock::now() >= end) return excess;
+  }
 }
 
 std::ostream& operator<<(std::ostream& out, const HostObjects& o) {

@@ -42,11 +42,11 @@ std::string to_text(const Record& record);
 Record record_from_text(const std::string& text);
 
 Result<void> shake_hands(const ChannelFds& channel,
-                         std::chrono::milliseconds patience = std::chrono::seconds(10));
+                         std::chrono::milliseconds patience = std::chrono::seconds(60));
 // One command for the stand-in agent and its answer; kSandboxEnded when none comes within
 // `patience`.
 Result<std::string> ask(const ChannelFds& channel, const std::string& command,
-                        std::chrono::milliseconds patience = std::chrono::seconds(20));
+                        std::chrono::milliseconds patience = std::chrono::seconds(60));
 
 // Sends PINGs as long as the pipe takes them, then reads a part of what has come back.
 void make_traffic(const ChannelFds& channel);
@@ -61,6 +61,8 @@ struct HostObjects {
   bool operator==(const HostObjects&) const = default;
 };
 HostObjects count_objects(const HostConfig& config);
+// What there is more than `before`, as soon as it is nothing, or else after a minute: what dies is to be seen for a moment.
+HostObjects left_over(const HostConfig& config, const HostObjects& before);
 std::ostream& operator<<(std::ostream& out, const HostObjects& objects);
 
 }  // namespace glovebox::runtime::testing
