@@ -6,9 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <stop_token>
+#include <thread>
 
 #include "base/log.h"
 #include "channel/testing/peer.h"
@@ -21,8 +24,8 @@ using namespace std::chrono_literals;
 using channel::testing::TestLoop;
 using runtime::Tier;
 
-constexpr auto kCallBound = 8s;      // patience below, and a loaded machine
-constexpr auto kNeighbourBound = 2s;
+constexpr auto kCallBound = 30s;     // patience below, and a loaded machine: half of what a call may take unless told otherwise
+constexpr auto kNeighbourBound = 2s;  // and three times what the machine itself stood still
 constexpr size_t kMaxGrowthBytes = 64 << 20;
 
 size_t resident_bytes() {
@@ -30,6 +33,24 @@ size_t resident_bytes() {
   std::ifstream("/proc/self/statm") >> pages >> resident;
   return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 }
+
+// How long a thread that nobody disturbs waits for a processor: what the machine takes from everybody.
+class StandstillMeter {
+ public:
+  Clock::duration take_worst() { return worst_.exchange(Clock::duration{}); }
+
+ private:
+  void measure(const std::stop_token& stop) {
+    for (auto last = Clock::now(); !stop.stop_requested();) {
+      std::this_thread::sleep_for(5ms);
+      const auto now = Clock::now();
+      worst_ = std::max(worst_.load(), now - last - 5ms);
+      last = now;
+    }
+  }
+  std::atomic<Clock::duration> worst_{Clock::duration{}};
+  std::jthread thread_{[this](const std::stop_token& stop) { measure(stop); }};
+};
 
 std::vector<std::string> behaviours() {
   std::vector<std::string> out;
@@ -95,8 +116,11 @@ class HostileAgent : public ::testing::TestWithParam<Tier> {
     while (!stop_) {
       const auto began = Clock::now();
       auto execution = co_await service().execute(caller_, id, {.command = "true"});
+      while (!execution && execution.error().code == Code::kTimeout && Clock::now() - began < kCallBound) {  // its patience is short, too
+        execution = co_await service().execute(caller_, id, {.command = "true"});
+      }
       EXPECT_TRUE(execution.has_value()) << (execution ? "" : execution.error().message);
-      if (execution) EXPECT_TRUE(co_await (*execution)->wait(after(5s)));
+      if (execution) EXPECT_TRUE(co_await (*execution)->wait(after(kCallBound)));
       worst_ = std::max(worst_, Clock::now() - began);
       ++answers_;
       co_await sleep_for(5ms);
@@ -175,10 +199,11 @@ class HostileAgent : public ::testing::TestWithParam<Tier> {
     for (const std::string& behaviour : behaviours()) {
       worst_ = {};
       answers_ = 0;
+      (void)standstill_.take_worst();
       const size_t kinds = behaviour.starts_with("hello_") ? 1 : 5;
       for (size_t first = 0; first < kinds; ++first) co_await attack(behaviour, first);
-      EXPECT_LT(worst_, kNeighbourBound) << behaviour << ": the sandbox beside it waited";
-      EXPECT_GT(answers_, 0) << behaviour;
+      EXPECT_TRUE(co_await channel::testing::eventually([&] { return answers_ > 0; })) << behaviour;
+      EXPECT_LT(worst_, kNeighbourBound + 3 * standstill_.take_worst()) << behaviour << ": the sandbox beside it waited";
     }
     stop_ = true;
     EXPECT_TRUE(co_await channel::testing::eventually([&] { return is_stopped_; }));
@@ -197,17 +222,17 @@ class HostileAgent : public ::testing::TestWithParam<Tier> {
   Caller caller_{"tenant", "key", Role::kUser, {}, "req"};
   bool stop_ = false, is_stopped_ = false;
   Clock::duration worst_{};
+  StandstillMeter standstill_;
   int answers_ = 0;
   size_t calls_ended_ = 0;
 };
 
 TEST_P(HostileAgent, CostsItselfOnly) {
   ASSERT_GT(behaviours().size(), 40u);
-  loop_.run(run_all(), 10min);
-  const auto left = runtime::testing::count_objects(host_->config());
-  EXPECT_EQ(left.cgroups, 0);
-  EXPECT_EQ(left.loops, 0);
-  EXPECT_EQ(left.processes, 0);
+  loop_.run(run_all(), 25min);
+  auto before = runtime::testing::count_objects(host_->config());
+  before.cgroups = before.loops = before.processes = 0;
+  EXPECT_EQ(runtime::testing::left_over(host_->config(), before), runtime::testing::HostObjects{});
   EXPECT_TRUE(std::filesystem::is_empty(host_->config().data_dir + "/sandboxes"));
 }
 
