@@ -6,12 +6,23 @@ import base64
 import hashlib
 import http.server
 import json
+import os
 import socket
 import socketserver
 import threading
 import time
 
 CRLF = b"\r\n"
+
+
+def heard(path):
+    """Whether the file comes within a time that is long for everybody. It is taken away again."""
+    for _ in range(3000):
+        if os.path.exists(path):
+            os.remove(path)
+            return True
+        time.sleep(0.02)
+    return False
 
 
 class App(http.server.BaseHTTPRequestHandler):
@@ -71,7 +82,8 @@ class App(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             for i in range(3):
                 self.wfile.write(b"data: %d\n\n" % i)
-                time.sleep(0.3)
+                if not heard(f"/tmp/heard-{i}"):
+                    break
             self.close_connection = True
             return None
         if path == "/chunks":

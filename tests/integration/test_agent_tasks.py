@@ -61,12 +61,12 @@ def test_coding_agent(sandbox, tmp_path):
     assert sandbox.ok(["git", "rev-parse", "HEAD"], cwd="/tmp/project").strip() == head
 
     run_tests = ["python3", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    first = sandbox.run(run_tests, cwd="/tmp/project", timeout_ms=60_000)
+    first = sandbox.run(run_tests, cwd="/tmp/project", timeout_ms=280_000)
     assert first["exit_code"] == 1 and "1 failed, 1 passed" in first["stdout"], first
 
     assert sandbox.get("/tmp/project/stats.py").decode() == BROKEN
     sandbox.put("/tmp/project/stats.py", FIXED.encode())
-    second = sandbox.run(run_tests, cwd="/tmp/project", timeout_ms=60_000)
+    second = sandbox.run(run_tests, cwd="/tmp/project", timeout_ms=280_000)
     assert second["exit_code"] == 0 and "2 passed" in second["stdout"], second
 
     author = {"GIT_AUTHOR_NAME": "Agent", "GIT_AUTHOR_EMAIL": "agent@example.invalid",
@@ -101,7 +101,7 @@ def test_data_analysis(sandbox):
     writer.writerows(rows)
     sandbox.put("/tmp/sales.csv", table.getvalue().encode())
     sandbox.put("/tmp/analyse.py", ANALYSIS.encode())
-    assert sandbox.ok(["python3", "/tmp/analyse.py"], timeout_ms=60_000) == "rows 100000\n"
+    assert sandbox.ok(["python3", "/tmp/analyse.py"], timeout_ms=280_000) == "rows 100000\n"
     expected = {}
     for region in {r[1] for r in rows}:
         values = [cents for _, place, cents in rows if place == region]

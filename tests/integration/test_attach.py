@@ -9,7 +9,7 @@ import websockets
 
 from client import eventually
 
-TIMEOUT = 20
+TIMEOUT = 90
 
 
 class Attached:
@@ -182,7 +182,7 @@ def test_refused_handshakes(sandbox, path, status):
 
 def test_killing_the_sandbox_ends_the_session_truthfully(create):
     sandbox = create()
-    running = sandbox.start(["sleep", "100"])
+    running = sandbox.start(["sleep", "1000"])
 
     async def session():
         async with connect(running) as socket:

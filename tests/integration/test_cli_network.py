@@ -29,7 +29,7 @@ def box(cli, tier):  # noqa: F811
 
 def knock(cli, sandbox):  # noqa: F811
     """An attempt from inside that no policy here allows; gives the answer of the egress proxy."""
-    return cli.ok("exec", sandbox, "--", "curl", "-s", "--max-time", "10", "-H", "Host: denied.example", DENIED)
+    return cli.ok("exec", sandbox, "--", "curl", "-s", "--max-time", "60", "-H", "Host: denied.example", DENIED)
 
 
 def logged(cli, sandbox):  # noqa: F811
@@ -87,8 +87,8 @@ def test_following_goes_on_until_the_sandbox_has_ended(cli, box):  # noqa: F811
         while json.loads(follower.stdout.readline())["host"] != "denied.example":
             pass
         cli.ok("kill", sandbox)
-        rest = follower.stdout.read()
-        assert follower.wait(30) == 0, rest
+        rest = follower.communicate(timeout=90)[0]
+        assert follower.returncode == 0, rest
     finally:
         follower.kill()
 
@@ -125,7 +125,7 @@ def test_what_is_wrong_is_said_and_makes_nothing(cli, daemon, options, status, s
     for command in (["create"], ["run"]):
         done = cli.run(*command, *options, *(["--", "true"] if command == ["run"] else []))
         assert done.returncode == status and said in done.stderr, done
-    assert set(daemon.live_ids()) == before
+    assert set(daemon.live_ids()) <= before
 
 
 @pytest.mark.parametrize("command", ["network", "connections", "packages"])
@@ -160,7 +160,7 @@ def test_doctor_says_how_to_get_what_is_missing_and_leaves_nothing(lonely, tmp_p
     empty = tmp_path / "empty"
     empty.mkdir()
     hidden = ["unshare", "--mount", "--propagation", "private", "sh", "-c", 'mount --bind "$1" /usr/sbin && shift && exec "$@"', "sh", empty]
-    done = subprocess.run([*hidden, find_program(), "--json", "doctor"], env=lonely.env, capture_output=True, timeout=120)
+    done = subprocess.run([*hidden, find_program(), "--json", "doctor"], env=lonely.env, capture_output=True, timeout=300)
     found = json.loads(done.stdout)["network"]
     assert found == {"enabled": True, "works": False, "problem": "networks need nftables: install the package nftables",
                      "remedy": "apt-get install nftables", "links": 0, "ready_links": 0}

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from client import LONG, check_error, eventually, patience
+from client import LONG, check_error, eventually, patience, promptly
 
 TEMPLATES = pathlib.Path(os.environ.get("GLOVEBOX_TEST_DATA_DIR", "/var/lib/glovebox")) / "templates" / "names"
 needs_interpreter = pytest.mark.skipif(not (TEMPLATES / "interpreter").exists(),
@@ -25,7 +25,7 @@ class Cells:
         self.box, self.api, self.path = box, box.api, box.path + "/code"
 
     def run(self, code, **fields):
-        return self.api.call("POST", self.path, json={"code": code, "timeout_ms": 60_000, **fields})
+        return self.api.call("POST", self.path, json={"code": code, "timeout_ms": 120_000, **fields})
 
     def ok(self, code, **fields):
         done = self.run(code, **fields)
@@ -161,14 +161,12 @@ def test_output_beyond_the_limit_is_cut_and_said_so(cells):
     assert done["results"][0]["dropped"] == ["application/json"]
 
 
-def test_a_timeout_interrupts_and_keeps_the_state(cells, stopwatch):
+def test_a_timeout_interrupts_and_keeps_the_state(cells):
     cells.ok("kept = 'here'; import time")
-    for code in ("while True: pass", "time.sleep(60)", "await __import__('asyncio').sleep(60)", "!sleep 60",
-                 "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('caught')"):
-        with stopwatch() as watch:
-            error = cells.failed(code, timeout_ms=300)
+    for code in ("while True: pass", "time.sleep(600)", "await __import__('asyncio').sleep(600)", "!sleep 600",
+                 "try:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    print('caught')"):
+        error = promptly(4, lambda: cells.failed(code, timeout_ms=300))
         assert error["kind"] == "timeout" and error["name"] == "TimeoutError" and "300 ms" in error["value"], code
-        assert watch.seconds < patience(4), code
         assert cells.value("kept") == "'here'", code
 
 
@@ -227,7 +225,7 @@ def test_bash(cells):
     assert run("echo \"[${V-unset}]\"; cat") == "[unset]\n"
     error = cells.failed("echo gone >&2; (exit 7)", language="sh")
     assert (error["kind"], error["name"], error["value"]) == ("exit", "ExitError", "exit status 7")
-    assert cells.failed("sleep 60; echo not this", language="bash", timeout_ms=300)["kind"] == "timeout"
+    assert cells.failed("sleep 600; echo not this", language="bash", timeout_ms=300)["kind"] == "timeout"
     assert run("cat <<E\n$x\nE") == "a  b\n"
     assert "exit status 3" in cells.failed("exit 3", language="bash")["value"]
     assert run("echo \"[$x]\"") == "[]\n"
@@ -271,29 +269,37 @@ def test_a_template_without_it_says_so(create, api):
 
 def test_events_come_as_they_happen(cells):
     seen = []
-    for event in cells.stream("import time\nfor i in range(3):\n    print(i); time.sleep(0.3)\ni"):
-        seen.append((event, time.monotonic()))
-    kinds = [event["type"] for event, _ in seen]
-    assert kinds == ["start", "stdout", "stdout", "stdout", "result", "end"]
-    assert [event["text"] for event, _ in seen[1:4]] == ["0\n", "1\n", "2\n"]
-    assert 0.05 < seen[2][1] - seen[1][1] < 3
-    assert seen[4][0] == {"type": "result", "main": True, "data": {"text/plain": "2"}}
+    # It goes on when the event before has been heard of.
+    for event in cells.stream("import os, time\nfor i in range(3):\n    print(i)\n    while not os.path.exists(f'/tmp/heard-{i}'): time.sleep(0.02)\ni",
+                              timeout_ms=60_000):
+        seen.append(event)
+        if event["type"] == "stdout":
+            cells.box.put("/tmp/heard-" + event["text"].strip(), b"")
+    assert [event["type"] for event in seen] == ["start", "stdout", "stdout", "stdout", "result", "end"]
+    assert [event["text"] for event in seen[1:4]] == ["0\n", "1\n", "2\n"]
+    assert seen[4] == {"type": "result", "main": True, "data": {"text/plain": "2"}}
     with cells.api.http.stream("POST", cells.path, json={"code": "1/0"}, headers={"Accept": "text/event-stream"}) as response:
         text = response.read().decode()
     assert text.startswith("event: start\ndata: {") and "event: error\n" in text and "event: end\n" in text
 
 
-def test_one_context_runs_in_order_and_several_at_once(cells, stopwatch):
-    cells.ok("import time; order = []")
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        for number in range(6):
-            pool.submit(cells.ok, f"time.sleep(0.05); order.append({number})")
-            time.sleep(0.02)
-    assert cells.value("order") == "[0, 1, 2, 3, 4, 5]"
+def test_one_context_runs_in_order_and_several_at_once(cells):
+    for gap in (0.02, 0.3, 3):  # between the calls: what counts is the order in which they arrive
+        cells.ok("import time; order = []")
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for number in range(6):
+                pool.submit(cells.ok, f"time.sleep(0.05); order.append({number})")
+                time.sleep(gap)
+        order = cells.value("order")
+        assert order.count(",") == 5, "each has run"
+        if order == "[0, 1, 2, 3, 4, 5]":
+            break
+    assert order == "[0, 1, 2, 3, 4, 5]"
     others = [cells.context() for _ in range(4)]
-    with concurrent.futures.ThreadPoolExecutor(8) as pool, stopwatch() as watch:
-        list(pool.map(lambda context: cells.ok("import time; time.sleep(1)", context=context), others))
-    assert watch.seconds < patience(2.5)
+    meet = "import os, time\nopen(f'/tmp/here-{os.getpid()}', 'w').close()\n" \
+           "while len([n for n in os.listdir('/tmp') if n.startswith('here-')]) < 4: time.sleep(0.02)"
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda context: cells.ok(meet, context=context), others))
 
 
 @pytest.mark.skipif(not LONG, reason="waits longer than a keepalive's interval")
@@ -320,11 +326,11 @@ def test_interrupt_and_a_caller_who_goes_away(cells, api):
     api.refused("POST", cells.path + "/contexts/nowhere/interrupt", 404, "not_found")
     assert api.call("POST", cells.path + "/contexts/default-python/interrupt") == {"interrupted": False}
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        running = pool.submit(cells.failed, "time.sleep(60)")
+        running = pool.submit(cells.failed, "time.sleep(600)")
         eventually(lambda: cells.contexts()["default-python"]["running"], 10, "it runs")
         assert api.call("POST", cells.path + "/contexts/default-python/interrupt") == {"interrupted": True}
-        assert running.result(10)["kind"] == "interrupted"
-    stream = cells.stream("time.sleep(60)")
+        assert running.result(90)["kind"] == "interrupted"
+    stream = cells.stream("time.sleep(600)")
     assert next(stream)["type"] == "start"
     stream.close()
     eventually(lambda: not cells.contexts()["default-python"]["running"], 10, "nobody waits for it, so it was interrupted")
@@ -332,31 +338,41 @@ def test_interrupt_and_a_caller_who_goes_away(cells, api):
 
 
 def test_idle_kernels_let_the_sandbox_stand_still(make_cells):
-    cells = make_cells(idle_timeout_ms=patience(4000))
+    cells = make_cells()
     cells.ok("x = 1")
     cells.ok("1", language="javascript")
     cells.ok("true", language="bash")
     assert cells.box.refresh()["running_executions"] == 0
     eventually(lambda: cells.box.refresh()["frozen"], 10, "idle kernels are no work")
     assert cells.value("x") == "1"
+    cells.api.call("PATCH", cells.box.path, json={"idle_timeout_ms": patience(1500)})
     assert eventually(lambda: cells.box.refresh()["ended"], 15, "and no use")["reason"] == "idle"
 
 
 def test_a_silent_cell_is_use(make_cells):
-    cells = make_cells(idle_timeout_ms=patience(2000))
-    assert cells.value("import time; time.sleep(5); 'awake'") == "'awake'"
+    cells = make_cells()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        silent = pool.submit(cells.value, "import time; time.sleep(5); 'awake'")
+        eventually(lambda: cells.contexts().get("default-python", {}).get("running"), what="it runs")
+        cells.api.call("PATCH", cells.box.path, json={"idle_timeout_ms": patience(2000)})
+        assert silent.result(90) == "'awake'"
 
 
 def test_what_a_cell_leaves_running_keeps_it_awake(cells):
+    def stays_awake(begin):
+        time.sleep(2)
+        frozen = cells.box.refresh()["frozen"]
+        assert not frozen or time.monotonic() - begin > 3, "what takes three seconds goes on"
+
+    begin = time.monotonic()
     cells.ok("import threading, time\nticks = []\ndef tick():\n    for _ in range(30): time.sleep(0.1); ticks.append(1)\n"
              "thread = threading.Thread(target=tick); thread.start()")
-    time.sleep(2)
-    assert not cells.box.refresh()["frozen"]
+    stays_awake(begin)
     eventually(lambda: cells.box.refresh()["frozen"], 15, "it has ended")
     assert cells.value("len(ticks)") == "30"
+    begin = time.monotonic()
     cells.ok("import subprocess; p = subprocess.Popen('setsid sh -c \"sleep 3; echo done > /tmp/left\" &', shell=True)")
-    time.sleep(2)
-    assert not cells.box.refresh()["frozen"]
+    stays_awake(begin)
     eventually(lambda: cells.box.refresh()["frozen"], 15, "it has ended")
     assert cells.box.get("/tmp/left") == b"done\n"
 

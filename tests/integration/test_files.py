@@ -173,7 +173,7 @@ def test_kinds_of_entries(sandbox):
     assert sandbox.stat("/tmp/kinds/link", follow="true")["type"] == "file"
     assert sandbox.stat("/tmp/kinds/link")["type"] == "symlink"
     sandbox.api.refused("GET", sandbox.file_url("/tmp/kinds/lost"), 404, "file_not_found")
-    pipe = sandbox.api.request("GET", sandbox.file_url("/tmp/kinds/pipe"), timeout=10)
+    pipe = sandbox.api.request("GET", sandbox.file_url("/tmp/kinds/pipe"), timeout=60)
     assert pipe.status_code in (400, 409), "a pipe without writer must not hang the call"
     assert sandbox.stat("/dev/null")["type"] == "char"
 
@@ -252,7 +252,7 @@ def test_nothing_of_the_host_can_be_reached(sandbox, canary, daemon):  # C21
 
 def bounded_get(api, url, limit=1 * MIB):
     """(status, the first bytes): some paths below /proc never end."""
-    with api.http.stream("GET", url, timeout=20) as answer:
+    with api.http.stream("GET", url, timeout=60) as answer:
         content = b""
         for part in answer.iter_raw():
             content += part
@@ -434,7 +434,7 @@ def test_a_download_that_is_dropped_costs_nothing(sandbox, daemon):
         with sandbox.api.http.stream("GET", sandbox.file_url("/tmp/holes")) as answer:
             next(answer.iter_raw())
     assert sandbox.get("/etc/hostname") is not None
-    assert not TRUE_MEMORY or host.rss_bytes(daemon.pid) - before < 32 * MIB
+    eventually(lambda: not TRUE_MEMORY or host.rss_bytes(daemon.pid) - before < 32 * MIB, what="what was held for them is free again")
 
 
 def test_query_encoding_of_paths(sandbox):

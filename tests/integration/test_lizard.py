@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the Lizard dialect promises and its client cannot show: see tests/clients/lizard for the rest."""
 
+import contextlib
 import json
 import os
 import re
@@ -98,7 +99,7 @@ def test_a_lost_guest_never_looks_like_success(lizard, daemon, streamed):
     path = f"/api/sandboxes/{box['sandboxId']}/exec"
     headers = {"Accept": "text/event-stream"} if streamed else {}
     text, status = "", None
-    with lizard.http.stream("POST", path, json={"cmd": "echo up > /tmp/up; echo up; sleep 60; exit 0"}, headers=headers) \
+    with lizard.http.stream("POST", path, json={"cmd": "echo up > /tmp/up; echo up; sleep 600; exit 0"}, headers=headers) \
             if streamed else Posted(lizard, path) as answer:
         kill_its_processes(lizard, daemon, box["sandboxId"], before)
         try:
@@ -119,7 +120,7 @@ class Posted:
     def __init__(self, api, path):
         import concurrent.futures
         self.pool = concurrent.futures.ThreadPoolExecutor(1)
-        self.answer = self.pool.submit(api.request, "POST", path, json={"cmd": "echo up > /tmp/up; sleep 60; exit 0"})
+        self.answer = self.pool.submit(api.request, "POST", path, json={"cmd": "echo up > /tmp/up; sleep 600; exit 0"})
 
     def __enter__(self):
         return self
@@ -128,7 +129,7 @@ class Posted:
         self.pool.shutdown()
 
     def iter_text(self):
-        yield self.answer.result(30).text
+        yield self.answer.result(120).text
 
     @property
     def status_code(self):
@@ -140,11 +141,10 @@ def kill_its_processes(api, daemon, sandbox, before):
     eventually(lambda: api.request("GET", f"/api/sandboxes/{sandbox}/files/stat?path=/tmp/up").status_code == 200)
     added = set(host.descendants(daemon.pid)) - before
     assert added
-    for pid in added:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # a shell that saw its child die would go on, and rightly succeed
+        for pid in added:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 def test_errors_have_the_protocols_form(lizard, daemon):

@@ -91,7 +91,7 @@ class Bridge:
         self.write(json.dumps({"jsonrpc": "2.0", "id": self.last, "method": method, "params": params or {}}))
         return self.last
 
-    def wait(self, request, seconds=60):
+    def wait(self, request, seconds=150):
         return eventually(lambda: self.answers.get(request), seconds, f"request {request} has an answer")
 
     def begin(self):
@@ -107,7 +107,7 @@ class Bridge:
         assert not result["isError"], result
         return result["structuredContent"]
 
-    def end(self, seconds=20):
+    def end(self, seconds=90):
         self.process.stdin.close()
         return self.process.wait(seconds)
 
@@ -196,7 +196,7 @@ def test_a_signal_ends_the_session(mortal, relay, bridge, number):
     mcp.start_exec("sleep 1000")
     time.sleep(0.3)
     mcp.process.send_signal(number)
-    assert mcp.process.wait(20) == 128 + number
+    assert mcp.process.wait(90) == 128 + number
     eventually(lambda: box not in mortal.live_ids(), 10, "its sandbox has ended")
 
 
@@ -235,9 +235,9 @@ def test_sessions_and_templates_are_the_operators(make_daemon, bridge):
     mcp = bridge(GLOVEBOX_API_URL=daemon.url, GLOVEBOX_API_KEY=daemon.admin.key)
     result = mcp.wait(mcp.start_exec("true"))["result"]
     assert (result["isError"], result["_meta"]["glovebox/error"]["code"]) == (True, "template_not_found")
-    page = daemon.admin.request("GET", "/metrics").text
-    assert "glovebox_mcp_sessions 2" in page
-    assert 'glovebox_mcp_calls_total{result="error",tool="exec"} 1' in page
+    page = lambda: daemon.admin.request("GET", "/metrics").text
+    eventually(lambda: "glovebox_mcp_sessions 2" in page(), what="there are two sessions")
+    eventually(lambda: 'glovebox_mcp_calls_total{result="error",tool="exec"} 1' in page(), what="the call is counted")
 
 
 def test_without_a_daemon_one_is_started(tmp_path, bridge):

@@ -109,11 +109,12 @@ def test_a_claimed_sandbox_cannot_be_told_from_a_started_one(pooled, tier, wishe
         assert policies[0] == policies[1] and claimed.info["network"]["address"] != started.info["network"]["address"]
     for box in (claimed, started):
         assert box.ok("hostname") == box.id + "\n"
-        assert abs(float(box.ok("date +%s.%N")) - time.time()) < 5  # of a busy machine; a clock that stood still would be minutes off
+        before = time.time()
+        assert before - 1 < float(box.ok("date +%s.%N")) < time.time() + 1  # a clock that stood still would be minutes off
         assert box.refresh()["expires_at"] and box.executions()
     unique = "cat /etc/machine-id /proc/sys/kernel/hostname; head -c 64 /dev/urandom | od -An -tx1; python3 -c 'import random; print(random.random())'"
     assert claimed.ok(unique) != started.ok(unique)
-    assert len(claimed.processes()) == len(started.processes())
+    eventually(lambda: len(claimed.processes()) == len(started.processes()), what="as many processes")
     claimed.kill()
     started.kill()
 
@@ -121,7 +122,7 @@ def test_a_claimed_sandbox_cannot_be_told_from_a_started_one(pooled, tier, wishe
 def test_an_unknown_user_is_refused_as_ever(pooled, tier):
     wait_full(pooled, tier)
     pooled.admin.refused("POST", "/v1/sandboxes", 400, "user_unknown", json={"runtime": tier, "user": "nobody-at-all"})
-    assert not pooled.live_ids()
+    eventually(lambda: not pooled.live_ids(), what="nothing is left of it")
 
 
 def test_fifty_claims_at_once_are_not_mixed_up(pooled, tier):
@@ -194,7 +195,7 @@ def test_a_burst_that_the_pool_serves_alone_is_not_mixed_up(make_daemon, tier): 
     def claim(n):
         own, other = f"h{n}.example", f"h{(n + 1) % count}.example"
         user, directory, size = ("root", "nobody")[n % 2], ("/", "/tmp", "/var")[n % 3], SIZES[n % len(SIZES)]
-        together.wait(60)
+        together.wait(300)
         box = daemon.admin.create(runtime=tier, lifetime_ms=600_000 + n, env={"N": str(n), f"ONLY_{n}": "1"}, metadata={"n": str(n)}, user=user,
                                   workdir=directory, limits={"processes": size}, network={"egress": "allowlist", "allow": [{"host": own}]})
         assert box.info["started_from"] == "pool" and box.info["metadata"] == {"n": str(n)} and box.info["limits"]["processes"] == size, box.info
@@ -232,29 +233,33 @@ def test_a_link_of_the_pool_lets_nothing_pass_before_its_claim(pooled, tier):
     box.kill()
 
 
+def want_at_once(daemon, tier, count, wanted):
+    """What counts is what comes within two seconds: a few times, as this machine may stand still in the middle."""
+    for _ in range(4):
+        with concurrent.futures.ThreadPoolExecutor(count) as pool:
+            for box in list(pool.map(lambda _: daemon.admin.create(runtime=tier), range(count))):
+                box.kill()
+        if shelf(daemon, tier)["wanted"] == wanted:
+            return
+    raise AssertionError(f"{count} were wanted at once: {shelf(daemon, tier)}")
+
+
 def test_the_pool_follows_demand_and_gives_back(make_daemon, tier):
     daemon = make_daemon(config=f"[pool]\n{tier} = {{count = 1, max = 5}}\n")
     assert wait_full(daemon, tier)["wanted"] == 1 and shelf(daemon, tier)["max"] == 5
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        boxes = list(pool.map(lambda _: daemon.admin.create(runtime=tier), range(8)))
-    assert wait_full(daemon, tier)["wanted"] == 5, "eight were wanted at once; five is the most"
+    want_at_once(daemon, tier, 8, 5)  # five is the most
+    wait_full(daemon, tier)
     page = daemon.admin.request("GET", "/metrics").text
     assert f'glovebox_pool_ready{{network="no",runtime="{tier}",template="base"}} 5' in page, [x for x in page.splitlines() if "pool_ready" in x]
-    for box in boxes:
-        box.kill()
 
 
 def test_a_pool_does_not_grow_where_memory_is_short(make_daemon, tier):
     daemon = make_daemon(config=f"[pool]\n{tier} = {{count = 1, max = 5}}\nfree_memory_mb = 1000000\n")
     wait_full(daemon, tier)
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        boxes = list(pool.map(lambda _: daemon.admin.create(runtime=tier), range(4)))
+    want_at_once(daemon, tier, 4, 4)
     eventually(lambda: shelf(daemon, tier)["ready"] == 1, 30, "its count is kept")
-    assert shelf(daemon, tier)["wanted"] == 4
     time.sleep(1)
-    assert shelf(daemon, tier)["ready"] == 1
-    for box in boxes:
-        box.kill()
+    assert shelf(daemon, tier)["ready"] == 1 and shelf(daemon, tier)["wanted"] == 4
 
 
 def test_the_pool_is_seen_by_the_operator_only(pooled, tier):
@@ -289,7 +294,7 @@ def test_a_dead_daemons_pool_is_replaced(pooled, tier):
             wait_full(pooled, p["runtime"], network=p["network"], cpus=p["limits"]["cpus"])
     gone = before - {mine.id}
     eventually(lambda: not gone & {path.name for path in (pooled.data_dir / "sandboxes").iterdir()}, 20, "the old ones are gone")
-    assert not host.cgroups(list(gone))
+    eventually(lambda: not host.cgroups(list(gone)), what="and their control groups")
     mine = Sandbox(pooled.admin, pooled.admin.call("GET", mine.path))
     assert mine.ok("echo $KEPT") == "yes\n"
     mine.kill()
@@ -300,7 +305,7 @@ def test_a_dead_daemons_pool_is_replaced(pooled, tier):
                                    "gvisor = {warm = true}", "gvisor = {warm = [\"ruby\"]}", "gvisor = {warm = [\"python\", \"python\"]}"])
 def test_settings_that_make_no_sense_stop_the_start(tmp_path, wrong):
     (tmp_path / "config.toml").write_text(f"[pool]\n{wrong}\n")
-    done = subprocess.run([find_program(), "up", "--data-dir", tmp_path, "--listen", "127.0.0.1:0"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([find_program(), "up", "--data-dir", tmp_path, "--listen", "127.0.0.1:0"], capture_output=True, text=True, timeout=300)
     assert done.returncode != 0 and "config.toml:1:2: pool " in done.stderr, done.stderr
 
 
@@ -312,4 +317,4 @@ def test_a_stopped_daemon_keeps_no_pool(make_daemon, tier):
     pid = daemon.pid
     daemon.stop()
     assert list((daemon.data_dir / "sandboxes").iterdir()) == []
-    assert not host.leftovers(pid, daemon.data_dir, ids)
+    eventually(lambda: not host.leftovers(pid, daemon.data_dir, ids), what="nothing of it is left")

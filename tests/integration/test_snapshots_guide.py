@@ -40,5 +40,5 @@ def test_the_guide(daemon, tier, tmp_path):
 
 def run(daemon, key, tmp_path):
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "GLOVEBOX_API_URL": daemon.url, "GLOVEBOX_API_KEY": key}
-    done = subprocess.run(["bash", "-c", script()], env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["bash", "-c", script()], env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr + done.stdout

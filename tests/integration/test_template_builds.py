@@ -176,7 +176,7 @@ def test_builds_end_with_their_daemon(make_daemon):
     eventually(lambda: any("sleep 300" in line for line in client.status(build)["logs"]) and client.sandboxes(), 30, "it builds")
     began = time.monotonic()
     daemon.stop()
-    assert daemon.stopped_in_time and time.monotonic() - began < 20
+    assert daemon.stopped_in_time and time.monotonic() - began < 60
     daemon.start()
     client.api = daemon.api("stopped")
-    assert not client.sandboxes()
+    eventually(lambda: not client.sandboxes(), what="its sandbox has ended")
