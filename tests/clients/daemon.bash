@@ -16,7 +16,9 @@ python_packages() {
 # start_daemon PROGRAM TEMPLATES: until the script's end. Sets data_dir, and exports GLOVEBOX_URL and GLOVEBOX_ADMIN_KEY.
 start_daemon() {
   data_dir=$(mktemp -d)
-  ln -s "$2" "$data_dir/templates"
+  # Its own templates, so that what a suite builds is nobody else's: the same files, under other names.
+  mkdir "$data_dir/templates"
+  cp -al "$2/versions" "$2/names" "$data_dir/templates/" 2>/dev/null || cp -a "$2/versions" "$2/names" "$data_dir/templates/"
   "$1" --data-dir "$data_dir" up --listen 127.0.0.1:0 --end-sandboxes >"$data_dir/log" 2>&1 &
   daemon=$!
   trap stop_daemon EXIT

@@ -31,7 +31,7 @@ export const tiers = (process.env.GLOVEBOX_TIERS?.split(",") ?? known.map((r) =>
   return [tier, found?.usable ? false : (found?.problem ?? "not known to this server")];
 });
 
-export async function until(check, what, seconds = 10) {
+export async function until(check, what, seconds = 60) {
   const deadline = Date.now() + seconds * 1000;
   for (;;) {
     const value = await check();

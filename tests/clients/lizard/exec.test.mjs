@@ -31,7 +31,7 @@ forEachTier("commands", (context) => {
     test(`a background child does not hold the call in ${mode} mode`, async () => {
       const box = await context.shared();
       const [took, done] = await seconds(() => box.process.exec("sleep 61 & echo hi", callbacks));
-      assert.ok(took < 2, `${took}`);
+      assert.ok(took < 30, `${took}`);
       assert.equal(done.stdout.trimEnd(), "hi");
       assert.equal(done.exitCode, 0);
       const child = await until(async () => (await box.process.list()).find((p) => p.cmd.join(" ") === "sleep 61"), "it is listed");
@@ -43,12 +43,12 @@ forEachTier("commands", (context) => {
       const box = await context.shared();
       const headers = mode === "JSON" ? {} : { Accept: "text/event-stream" };
       const path = `/api/sandboxes/${box.sandboxId}/exec`;
-      const body = JSON.stringify({ cmd: "echo begun; sleep 30 & sleep 30", timeoutMs: 700 });
+      const body = JSON.stringify({ cmd: "echo begun; sleep 300 & sleep 300", timeoutMs: 1500 });
       const [took, text] = await seconds(async () => (await raw("POST", path, body, headers, await context.key())).text());
-      assert.ok(took > 0.6 && took < 1.5, `${took}`);
+      assert.ok(took > 1.4 && took < 30, `${took}`);
       assert.match(text, /begun/);
       assert.match(text, /"exitCode":124/);
-      assert.deepEqual(await box.process.list(), []);
+      await until(async () => (await box.process.list()).length === 0, "nothing of it is left");
     });
 
     test(`user, envs and workdir in ${mode} mode`, async () => {
@@ -101,14 +101,15 @@ forEachTier("commands", (context) => {
     const box = await context.shared();
     const seen = [];
     let pid;
-    const [took, done] = await seconds(() => box.process.exec("echo first; sleep 1; echo second >&2; exit 4", {
+    // The second is printed only when the first has been seen here.
+    const done = await box.process.exec("echo first; until [ -e /tmp/first-seen ]; do sleep 0.05; done; echo second >&2; exit 4", {
       onPid: (p) => { pid = p; },
-      onStdout: (line) => seen.push(["out", line, performance.now()]),
-      onStderr: (line) => seen.push(["err", line, performance.now()]),
-    }));
-    assert.deepEqual(seen.map(([s, l]) => [s, l]), [["out", "first"], ["err", "second"]]);
-    assert.ok(seen[1][2] - seen[0][2] > 800, "the first came before the second was printed");
-    assert.ok(took < 5 && done.exitCode === 4);
+      onStdout: (line) => { seen.push(["out", line]); void box.fs.write("/tmp/first-seen", ""); },
+      onStderr: (line) => seen.push(["err", line]),
+      timeoutMs: 60_000,
+    });
+    assert.deepEqual(seen, [["out", "first"], ["err", "second"]]);
+    assert.equal(done.exitCode, 4);
     assert.ok(Number.isInteger(pid) && pid > 1);
   });
 
@@ -124,7 +125,7 @@ forEachTier("commands", (context) => {
     const listed = (await box.process.list()).find((p) => p.pid === id);
     assert.deepEqual(listed.cmd, ["/bin/sh", "-c", command]);
     assert.equal(listed.cwd, "/tmp");
-    assert.ok(Math.abs(listed.startedAt - Date.now()) < 20_000);
+    assert.ok(Math.abs(listed.startedAt - Date.now()) < 60_000);
     await box.process.kill(id);
     assert.equal((await running).exitCode, 143);
     await until(async () => (await box.process.list()).length === 0, "nothing of the tree is left");
@@ -142,14 +143,14 @@ forEachTier("commands", (context) => {
     const controller = new AbortController();
     const lost = fetch(`${url}/api/sandboxes/${box.sandboxId}/exec`, {
       method: "POST", headers: { "X-API-Key": await context.key() }, signal: controller.signal,
-      body: JSON.stringify({ cmd: "sleep 64", timeoutMs: 3000 }),
+      body: JSON.stringify({ cmd: "sleep 640", timeoutMs: 5000 }),
     });
-    const find = async () => (await box.process.list()).find((p) => p.command.includes("sleep 64"));
+    const find = async () => (await box.process.list()).find((p) => p.command.includes("sleep 640"));
     const found = await until(find, "it runs");
     controller.abort();
     await assert.rejects(lost);
     assert.equal((await find())?.pid, found.pid);
-    await until(async () => !(await find()), "its timeout ended it", 6);
+    await until(async () => !(await find()), "its timeout ended it");
   });
 
   test("a killed sandbox ends a stream with 137", async () => {

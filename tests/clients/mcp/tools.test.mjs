@@ -153,7 +153,7 @@ function suite(transport, tier) {
   });
 
   test("a timeout is an outcome, with the output so far", async () => {
-    const s = await run("echo begun; sleep 1000", { timeout_s: 1 });
+    const s = await run("echo begun; sleep 1000", { timeout_s: 2 });
     assert.deepEqual([s.outcome, s.exit_code, s.stdout], ["timed_out", null, "begun\n"]);
   });
 
@@ -218,7 +218,7 @@ function suite(transport, tier) {
     const raised = await cell("1 / 0");
     assert.equal(raised.structuredContent.error.name, "ZeroDivisionError");
     assert.match(textOf(raised), /Traceback[^]*ZeroDivisionError/);
-    const slow = await cell("import time\nprint('begun')\ntime.sleep(1000)", { timeout_s: 1 });
+    const slow = await cell("import time\nprint('begun')\ntime.sleep(1000)", { timeout_s: 2 });
     assert.deepEqual([slow.structuredContent.error.kind, slow.structuredContent.stdout], ["timeout", "begun\n"]);
     assert.equal(textOf(await cell("x")), "42\n");
     assert.equal(textOf(await cell("const y = [1, 2].map((n) => n * 2); y.length", { language: "javascript" })), "2\n");
