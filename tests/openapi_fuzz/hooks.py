@@ -20,7 +20,7 @@ def call(method, path, body=None):
     request = urllib.request.Request(URL + path, method=method, data=None if body is None else json.dumps(body).encode(),
                                      headers={"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return json.load(answer)
     except urllib.error.HTTPError:
         return None

@@ -16,6 +16,10 @@ def find_chromium():
     return shutil.which("chromium") or shutil.which("chromium-browser")
 
 
+class Refused(Exception):
+    """What the browser says to a call that it cannot serve, such as to a page that is just being left."""
+
+
 class Browser:
     def __init__(self, program, directory, options=()):
         self.directory = directory
@@ -36,23 +40,23 @@ class Browser:
 
     def __exit__(self, *_):
         try:
-            self.run(self.call("Browser.close"), 5)
+            self.run(self.call("Browser.close"), 20)
         except Exception:  # it may be gone before it answers
             pass
         try:
-            self.process.wait(10)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, 9)
             self.process.wait()
         self.loop.call_soon_threadsafe(self.loop.stop)
 
-    def run(self, coroutine, seconds=30):
+    def run(self, coroutine, seconds=120):
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(seconds)
 
     async def connect(self):
         port_file = self.directory / "DevToolsActivePort"
-        for _ in range(300):
-            if port_file.exists() and port_file.read_text().count("\n"):
+        for _ in range(1200):
+            if port_file.exists() and len(port_file.read_text().splitlines()) >= 2:
                 break
             assert self.process.poll() is None, (self.directory / "log").read_text(errors="replace")[-2000:]
             await asyncio.sleep(0.1)
@@ -79,7 +83,8 @@ class Browser:
             message["sessionId"] = session
         await self.socket.send(json.dumps(message))
         answer = await future
-        assert "error" not in answer, answer["error"]
+        if "error" in answer:
+            raise Refused(answer["error"]["message"])
         return answer["result"]
 
     def open(self, url):
@@ -111,9 +116,17 @@ class Page:
             return "threw " + result["exceptionDetails"]["exception"].get("className", "")
         return result["result"].get("value")
 
-    def wait_for(self, expression, seconds=20):
+    def look(self, expression):
+        """Its value once it has one: none while the page is not there yet."""
+        try:
+            value = self.evaluate(expression)
+        except Refused:
+            return None
+        return None if isinstance(value, str) and value.startswith("threw ") else value
+
+    def wait_for(self, expression, seconds=60):
         deadline = time.monotonic() + seconds
-        while not (value := self.evaluate(expression)):
+        while not (value := self.look(expression)):
             assert time.monotonic() < deadline, f"{expression} did not come true: {self.evaluate('document.documentElement.outerHTML')[:1500]}"
             time.sleep(0.05)
         return value

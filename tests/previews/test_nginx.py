@@ -2,9 +2,11 @@
 """nginx in front of the daemon: with its default proxy settings, and with those that docs/previews.md names."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import pathlib
+import random
 import re
 import shutil
 import socket
@@ -23,9 +25,11 @@ APP = (ROOT / "tests/integration/preview_app.py").read_bytes()
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below those that the kernel gives to whoever asks for any: it stays free until nginx takes it."""
+    while True:
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", random.randrange(15_000, 30_000)))
+            return probe.getsockname()[1]
 
 
 def documented_server(port, upstream):
@@ -61,10 +65,10 @@ http {{
         assert process.poll() is None, process.stderr.read()
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", documented)) == 0
-    eventually(answers, 10, "nginx listens")
+    eventually(answers, 60, "nginx listens")
     yield plain, documented
     process.terminate()
-    process.wait(10)
+    process.wait(60)
 
 
 @pytest.fixture
@@ -88,11 +92,15 @@ def test_with_its_default_settings(nginx, app):
         assert client.head(prefix + "/size?7").headers["content-length"] == "7"
         assert client.get(prefix + "/304").status_code == 304
         assert client.get(prefix + "/to?/next").headers["location"].endswith(prefix + "/next")
-        times = []
-        with client.stream("GET", prefix + "/events") as response:
-            for line in response.iter_lines():
-                times += [time.monotonic()] if line.startswith("data:") else []
-        assert len(times) == 3 and times[2] - times[0] > 0.4, "events were held back"
+        def spread():
+            """The time from the first event to the last; a reader that is held up sees less of it, never more."""
+            times = []
+            with client.stream("GET", prefix + "/events") as response:
+                for line in response.iter_lines():
+                    times += [time.monotonic()] if line.startswith("data:") else []
+            assert len(times) == 3
+            return times[2] - times[0]
+        assert any(spread() > 0.4 for _ in range(5)), "events were held back"
     with httpx.Client(base_url=f"http://127.0.0.1:{nginx[0]}", timeout=60) as client:
         assert client.get(prefix + "/").status_code == 401
         landed = client.get(f"{prefix}/headers?glovebox_token={token}", follow_redirects=True)

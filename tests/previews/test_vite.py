@@ -46,7 +46,7 @@ def test_hot_reload_through_a_preview(api, create, project, browser):
     assert info["token"] not in page.evaluate("document.cookie + document.documentElement.outerHTML")
     page.evaluate("window.kept = 'since the first load'")
     eventually(lambda: any("[vite] connected." in str(e["params"].get("args")) for e in browser.events
-                           if e["method"] == "Runtime.consoleAPICalled" and e.get("sessionId") == page.session), 20, "its WebSocket is open")
+                           if e["method"] == "Runtime.consoleAPICalled" and e.get("sessionId") == page.session), 60, "its WebSocket is open")
     box.put("/home/user/app/text.js", b'export const text = "second";\n')
     page.wait_for("document.getElementById('text').textContent === 'second'")
     assert page.evaluate("window.kept") == "since the first load", "the page was loaded anew: no hot reload"
@@ -57,7 +57,7 @@ def test_what_a_browser_makes_of_path_urls(api, create, browser):
     box = create()
     box.put("/home/user/index.html", b"<title>app</title><script>document.title = 'ran'</script>")
     box.start(["python3", "-m", "http.server", "8000", "--directory", "/home/user"])
-    eventually(lambda: api.call("GET", f"{box.path}/ports/8000")["listening"], 20, "it listens")
+    eventually(lambda: api.call("GET", f"{box.path}/ports/8000")["listening"], 60, "it listens")
     info = open_link(api, box, 8000)
     query = "?glovebox_token=" + info["token"]
     # On this host's own name the browser is sent to where the app has an origin of its own.

@@ -61,7 +61,7 @@ class Client:
         self.environment = clean_environment(home)
 
     def run(self, *command, **kwargs):
-        return subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=self.home, env=self.environment, timeout=180, **kwargs)
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=self.home, env=self.environment, timeout=600, **kwargs)
 
     def pip(self, bridge, *arguments, target="site"):
         return self.run(sys.executable, "-m", "pip", "install", "--no-cache-dir", "--retries", "0", "--target", self.home / target, "--index-url",

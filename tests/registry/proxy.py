@@ -108,7 +108,7 @@ class Registry:
         self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stderr=self.log)
         theirs.close()
         threading.Thread(target=self._read, args=(ours,), daemon=True).start()
-        assert self.lines.get(timeout=20) == {"op": "ready"}
+        assert self.lines.get(timeout=60) == {"op": "ready"}
         assert self.ask(self.settings)["op"] == "done"
 
     def _read(self, control):
@@ -122,7 +122,7 @@ class Registry:
     def ask(self, operation):
         self.seq += 1
         self.control.sendall((json.dumps({**operation, "seq": self.seq}) + "\n").encode())
-        answer = self.lines.get(timeout=20)
+        answer = self.lines.get(timeout=60)
         assert answer["seq"] == self.seq, answer
         return answer
 
@@ -137,7 +137,7 @@ class Registry:
             self.bridges.append(bridge)
         return bridge
 
-    def wait_event(self, timeout=10, **wanted):
+    def wait_event(self, timeout=60, **wanted):
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             for event in list(self.events):
@@ -154,7 +154,7 @@ class Registry:
             self.process.kill()
         self.control.shutdown(socket.SHUT_RDWR)
         self.control.close()
-        status = self.process.wait(timeout=20)
+        status = self.process.wait(timeout=60)
         self.log.close()
         return status
 
