@@ -8,7 +8,7 @@ import { native, runTable, until } from "./daemon.mjs";
 
 const variables = { apiUrl: "E2B_API_URL", sandboxUrl: "E2B_SANDBOX_URL", apiKey: "E2B_API_KEY" };
 const hasTemplate = existsSync(`${process.env.GLOVEBOX_TEST_DATA_DIR}/templates/names/interpreter`);
-const shared = (c) => (c.sharedBox ??= c.create(Sandbox, "code-interpreter-v1"));
+const shared = (c) => c.shared(Sandbox, "code-interpreter-v1");
 const run = async (c, code, options) => (await shared(c)).runCode(code, options);
 
 const table = [

@@ -28,7 +28,7 @@ export async function refuses(work) {
 
 // Runs a table of [area, method, "pass" | "not supported", work(context)] for each tier; for the lightest one if `oneTier`. What is
 // expected may depend on the tier: (tier) => ….  `patience`: the most that a row may take, in milliseconds.
-export function runTable({ client, version, variables, table, oneTier = false, patience = 60_000 }) {
+export function runTable({ client, version, variables, table, oneTier = false, patience = 300_000 }) {
   const usable = tiers.filter(([, skip]) => !skip);
   for (const [tier, skip] of oneTier && !isLong ? usable.slice(-1) : tiers) {
     if (skip) {
@@ -85,9 +85,9 @@ class Context {
     this.#boxes.push(box);
     return box;
   }
-  // One sandbox for all rows that leave it usable.
-  shared(Sandbox) {
-    this.sharedBox ??= this.create(Sandbox);
+  // One sandbox for all rows that leave it usable. It outlives the slowest of machines.
+  shared(Sandbox, template = "base") {
+    this.sharedBox ??= this.create(Sandbox, template, { timeoutMs: 3_000_000 });
     return this.sharedBox;
   }
 

@@ -9,7 +9,7 @@ const kBytes = 10 << 20;
 const sleepFor = (ms) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 
 runTable({
-  client: "e2b (JavaScript)", version: "2.51.0, patiently", patience: 150_000,
+  client: "e2b (JavaScript)", version: "2.51.0, patiently", patience: 600_000,
   variables: { apiUrl: "E2B_API_URL", sandboxUrl: "E2B_SANDBOX_URL", apiKey: "E2B_API_KEY" },
   table: [
     ["Commands", "200 at once", "pass", async (c) => {
@@ -29,7 +29,7 @@ runTable({
       assert.ok(/^x+\n$/.test(done.stdout));
     }],
     ["Commands", "a minute of silence", "pass", async (c) => {
-      const box = await c.create(Sandbox, "base", { timeoutMs: 300_000 });
+      const box = await c.create(Sandbox, "base", { timeoutMs: 900_000 });
       assert.equal((await box.commands.run("sleep 62; echo end", { timeoutMs: 0 })).stdout, "end\n");
     }],
   ],

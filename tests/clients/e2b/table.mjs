@@ -60,13 +60,13 @@ export function rows(sdk, has) {
       assert.equal(info.sandboxId, box.sandboxId);
       assert.deepEqual(info.metadata, { a: "1" });
       assert.equal(info.templateId, "base");
-      assert.ok(info.endAt - info.startedAt > 110_000 && info.endAt - info.startedAt < 130_000);
+      assert.ok(info.endAt - info.startedAt > 110_000 && info.endAt - info.startedAt < 200_000);
       await box.kill();
     }],
     ["Sandbox", "setTimeout, and its end", "pass", async (c) => {
       const box = await create(c);
       await box.setTimeout(1000);
-      await until(async () => !(await box.isRunning()), "it has ended", 15);
+      await until(async () => !(await box.isRunning()), "it has ended");
       await assert.rejects(box.commands.run("true"), (e) => /TimeoutError|NotFound/.test(e.name));
     }],
     ["Sandbox", "kill", "pass", async (c) => {
@@ -178,8 +178,8 @@ export function rows(sdk, has) {
     }],
     ["Commands", "run: timeoutMs", "pass", async (c) => {
       const box = await shared(c);
-      await assert.rejects(box.commands.run("sleep 30.25", { timeoutMs: 700 }), (e) => e.name === "TimeoutError");
-      await until(async () => (await box.commands.run("pgrep -f 'sleep 30.2[5]' || true")).stdout === "", "it was killed");
+      await assert.rejects(box.commands.run("sleep 300.25", { timeoutMs: 700 }), (e) => e.name === "TimeoutError");
+      await until(async () => (await box.commands.run("pgrep -f 'sleep 300.2[5]' || true")).stdout === "", "it was killed");
     }],
     ["Commands", "run: large, split and invalid output", "pass", async (c) => {
       const box = await shared(c);
@@ -230,7 +230,7 @@ export function rows(sdk, has) {
     }],
     ["Commands", "a sandbox killed meanwhile", "pass", async (c) => {
       const box = await create(c);
-      const running = box.commands.run("sleep 30");
+      const running = box.commands.run("sleep 300");
       const failed = assert.rejects(running, (e) => e.name !== "CommandExitError");
       await until(async () => (await box.commands.list()).length === 1, "it runs");
       await box.kill();

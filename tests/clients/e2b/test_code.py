@@ -28,7 +28,7 @@ def row(method):
 
 @row("create without a template's name")
 def create(box):
-    with Sandbox.create(timeout=60) as other:
+    with Sandbox.create(timeout=300) as other:
         assert other.run_code("1 + 1").text == "2"
 
 
@@ -89,7 +89,7 @@ def contexts(box):
 @row("AsyncSandbox: several at once")
 def asynchronous(box):
     async def work():
-        other = await AsyncSandbox.create(timeout=60)
+        other = await AsyncSandbox.create(timeout=300)
         contexts = await asyncio.gather(*[other.create_code_context() for _ in range(3)])
         done = await asyncio.gather(*[other.run_code(f"{i} * 2", context=c) for i, c in enumerate(contexts)])
         assert [d.text for d in done] == ["0", "2", "4"]
@@ -101,7 +101,7 @@ def asynchronous(box):
 def tier(request):
     context = Context(request.param)
     context.results = []
-    context.box = Sandbox.create(timeout=120)
+    context.box = Sandbox.create(timeout=3000)
     yield context
     context.close()
     if directory := os.environ.get("E2B_RESULTS"):
