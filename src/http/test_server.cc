@@ -93,6 +93,7 @@ Raw::Raw(uint16_t port, int receive_buffer)
 bool Raw::send(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::send(fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;  // with a time limit also when this process was stopped for a moment
     if (n <= 0) return false;
     bytes.remove_prefix(static_cast<size_t>(n));
   }
@@ -101,7 +102,9 @@ bool Raw::send(std::string_view bytes) {
 
 bool Raw::receive() {
   char data[65536];
-  const ssize_t n = ::recv(fd(), data, sizeof data, 0);
+  ssize_t n;
+  do n = ::recv(fd(), data, sizeof data, 0);
+  while (n < 0 && errno == EINTR);
   was_reset_ = was_reset_ || (n < 0 && errno == ECONNRESET);
   GB_ASSERT(n >= 0 || errno == ECONNRESET);  // not a timeout
   if (n <= 0) return false;
