@@ -29,11 +29,16 @@ constexpr int kRouterNamespace = 4;
 
 std::string address_text(uint32_t link) { return policy::address_v4(sandbox_address(link)).text(); }
 
+tl::unexpected<Error> link_gone(const std::string& sandbox) {
+  return fail(Code::kSandboxEnded, "sandbox " + sandbox + " gave its link back");
+}
+
 struct Member {
   std::string sandbox;
   policy::NetworkPolicy policy;
   bool has_policy = false;
   Usage usage;
+  uint64_t version = 0;  // of the policy
 };
 
 class NetworkImpl : public Network {
@@ -49,7 +54,7 @@ class NetworkImpl : public Network {
   Async<void> probe() override;
   void on_usage(OnUsage callback) override { on_usage_ = std::move(callback); }
   void adopt(uint32_t link, const std::string& sandbox, const policy::NetworkPolicy& policy, const Usage& used) override {
-    members_[link] = {sandbox, policy, true, used};
+    members_[link] = {sandbox, policy, true, used, ++versions_};
     by_address_[address_text(link)] = link;
   }
   Async<void> set_policy(uint32_t link, const std::string& sandbox, const policy::NetworkPolicy& policy) override;
@@ -113,6 +118,7 @@ class NetworkImpl : public Network {
   UniqueFd filter_events_;
   std::shared_ptr<Helper> egress_, registry_;
   std::map<uint32_t, Member> members_;
+  uint64_t versions_ = 0;  // of policies, given out
   std::map<std::string, uint32_t> by_address_;
   bool is_running_ = false, is_starting_ = false, is_stopping_ = false, is_refilling_ = false, is_repairing_ = false;
   std::string problem_;
@@ -197,13 +203,20 @@ object NetworkImpl::package_message(const Member& member) const {
   return {{"op", "sandbox"}, {"sandbox", member.sandbox}, {"policy", policy::to_json(*effective)}};
 }
 
+// Links come, go and change meanwhile: over when every one of them was told as it is.
 Async<void> NetworkImpl::set_up_all(Helper& helper, std::function<object(uint32_t, const Member&)> message) {
-  for (const auto& [link, member] : std::map(members_)) {
-    if (!member.has_policy || !members_.contains(link)) continue;
-    object text = message(link, member);
+  std::map<uint32_t, uint64_t> told;
+  const auto is_untold = [&told](const auto& entry) {
+    const auto& [link, member] = entry;
+    return member.has_policy && told[link] != member.version;
+  };
+  while (true) {
+    const auto next = std::ranges::find_if(members_, is_untold);
+    if (next == members_.end()) co_return Result<void>();
+    told[next->first] = next->second.version;
+    object text = message(next->first, next->second);
     GB_CO_TRYV(co_await helper.call(std::move(text)));
   }
-  co_return Result<void>();
 }
 
 Async<void> NetworkImpl::set_up_egress(Helper& helper) {
@@ -256,21 +269,25 @@ void NetworkImpl::refill() {
 Async<void> NetworkImpl::set_policy(uint32_t link, const std::string& sandbox, const policy::NetworkPolicy& policy) {
   GB_CO_TRYV(policy::check_within(policy, config_.limits));
   GB_CO_TRYV(co_await ensure());
-  Member& member = members_[link];
-  const Member before = member;
-  member.sandbox = sandbox;
-  member.policy = policy;
-  member.has_policy = true;
+  const auto begun = members_.find(link);
+  if (begun == members_.end()) co_return link_gone(sandbox);
+  const Member before = begun->second;
+  const uint64_t version = ++versions_;
+  begun->second = {sandbox, policy, true, before.usage, version};
   // A proxy that is down gets every policy when it is back; until then nothing passes, so the policy holds.
   if (registry_->is_up()) {
-    object packages = package_message(member);
+    object packages = package_message(begun->second);
     auto told = co_await registry_->call(std::move(packages));
     if (!told) log::warn("network.package_policy_late", {{"sandbox", sandbox}, {"message", told.error().message}});
   }
-  object text = link_message(link, member);
+  // The sandbox may have ended meanwhile: a policy without a link would be the next one's who gets its number.
+  const auto member = members_.find(link);
+  if (member == members_.end() || member->second.sandbox != sandbox) co_return link_gone(sandbox);
+  object text = link_message(link, member->second);
   auto told = co_await egress_->call(std::move(text));
   if (told || told.error().code == Code::kUnavailable) co_return Result<void>();
-  if (members_.contains(link)) members_[link] = before;
+  const auto refused = members_.find(link);
+  if (refused != members_.end() && refused->second.version == version) refused->second = before;
   co_return told;
 }
 
