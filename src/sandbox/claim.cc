@@ -92,9 +92,10 @@ Async<void> Sandbox::claim(SandboxInfo wanted, Deadline deadline, Clock::time_po
   starting_ = false;
   changed_.notify();
   if (claimed) co_return claimed;
-  if (!is_fit && !end_wanted_) {
+  if (!is_fit && !(end_wanted_ && end_wanted_->first == "killed")) {
     document_.info.tenant.clear();
     document_.info.idempotency_key.clear();
+    co_return claimed;  // at once: who waits for the same call must find the one that takes its place
   }
   co_await end("start_failed", claimed.error().message, after(kEndWait));
   co_return claimed;

@@ -380,8 +380,8 @@ void RunningExecution::end_now(ExecInfo ended) {
 }
 
 Awaitable<void> RunningExecution::record_end() {
+  while (writing_) co_await changed_.wait();  // settle_output() makes the file of what would stay in memory, too
   if (spool_.has_file() || spool_.unwritten() > context_.config->output_memory_bytes) {
-    while (writing_) co_await changed_.wait();
     writing_ = true;
     if (!write_failed_) co_await write_loop();
     writing_ = false;

@@ -62,6 +62,10 @@ Async<Sandbox::Written> Sandbox::write_image(std::string directory, Deadline dea
   while (true) {
     GB_CO_TRYV(co_await wait_held());
     GB_CO_TRYV(co_await wait_settled());
+    if (freezing_ || thawing_) {  // the engine freezes, or thaws, for itself
+      co_await changed_.wait();
+      continue;
+    }
     if (info().state == State::kPaused || !keeps_memory()) break;
     GB_CO_TRY(lease, co_await use());
     if (info().state == State::kReady && !pausing_ && !imaging_) break;
@@ -160,12 +164,20 @@ Async<void> Sandbox::enter_hibernation(std::string cause, bool insists) {
   GB_CO_TRYV(co_await wait_calls(insists));
   codec::StoredImage image;
   image.directory = own_image_directory();
-  GB_CO_TRY(image.content, co_await write_last_image(image.directory));
+  auto content = co_await write_last_image(image.directory);
+  if (!content) {
+    co_await give_up_image();
+    co_return fail(content.error());
+  }
+  image.content = std::move(*content);
   const Paused paused{std::chrono::system_clock::now(), cause, true, image.content.kept};
   auto laid_down = co_await lay_down(std::move(image), paused, "only its files were kept when it was hibernated");
   // It is an idle one now, which the next call thaws; its agent finds the word to go on then.
   if (!laid_down && keeps_memory() && link_) (void)co_await link_->go_on(Clock::now());
-  if (!laid_down) co_return laid_down;
+  if (!laid_down) {
+    co_await give_up_image();
+    co_return laid_down;
+  }
   auto sealed = co_await run_blocking(*context_.execution.pool, [&] { return seal_image(own_image_directory()); });
   if (sealed && document_.image) document_.image->content.parts = std::move(*sealed);
   if (sealed && !end_wanted_) sealed = (co_await save(document_)).transform([] { return std::vector<runtime::SnapshotPart>(); });
@@ -175,15 +187,24 @@ Async<void> Sandbox::enter_hibernation(std::string cause, bool insists) {
   co_return Result<void>();
 }
 
+// What was written of it would take room for as long as the sandbox lives, and a full disk may be why there is no more of it.
+Awaitable<void> Sandbox::give_up_image() {
+  if (end_wanted_ || is_hibernated()) co_return;
+  auto removed = co_await run_blocking(pool(), [directory = own_image_directory()] { return remove_image(directory); });
+  if (!removed) log::warn("sandbox.image_not_removed", {{"sandbox", info().id}, {"message", removed.error().message}});
+}
+
 // It stands still afterwards, or is as it was.
 Async<runtime::SnapshotImage> Sandbox::write_last_image(std::string directory) {
   auto* runtime = context_.runtime;
   const Deadline deadline = after(config().start_timeout);
   const bool stood_still = info().frozen;
-  GB_CO_TRYV(co_await run_blocking(*context_.execution.pool, [&] { return make_image_directory(directory); }));
   imaging_ = true;
   Result<Written> written;
-  if (!keeps_memory()) {
+  const auto made = co_await run_blocking(*context_.execution.pool, [&] { return make_image_directory(directory); });
+  if (!made || end_wanted_) {
+    written = made ? fail(ended_error()) : fail(made.error());
+  } else if (!keeps_memory()) {
     auto content = co_await run_blocking(*context_.execution.pool, [&] {
       return runtime->snapshot(document_.record, directory, Afterwards::kIsOver, deadline);
     });
@@ -238,6 +259,7 @@ Awaitable<void> Sandbox::drop_engine(bool executions_go_on, std::string why_exec
   while (death_is_watched_ && !end_wanted_) co_await changed_.wait();
   death_fd_.reset();
   networking_->release();
+  document_.info.link.reset();
   resting_ = false;
   changed_.notify();
 }
@@ -353,13 +375,17 @@ Async<void> Sandbox::go_back(Origin origin, std::string snapshot) {
   }));
   GB_CO_TRYV(co_await wait_calls(true));
   const bool had_own_image = is_hibernated();
-  image_hold_ = std::move(origin.hold);
-  document_.info.snapshot_id = std::move(snapshot);
+  auto hold_before = std::exchange(image_hold_, std::move(origin.hold));
+  const std::string snapshot_before = std::exchange(document_.info.snapshot_id, std::move(snapshot));
   const Paused paused{std::chrono::system_clock::now(), "call", true, origin.image.content.kept};
   origin_ = Origin{{}, std::move(origin.executions), {}};
   auto laid_down = co_await lay_down(std::move(origin.image), paused, "the sandbox was reset");
-  if (!laid_down) image_hold_.reset();
-  if (!laid_down) co_return laid_down;
+  if (!laid_down) {  // it goes on as it was
+    image_hold_ = std::move(hold_before);
+    document_.info.snapshot_id = snapshot_before;
+    origin_.reset();
+    co_return laid_down;
+  }
   if (had_own_image) (void)co_await run_blocking(*context_.execution.pool, [this] { return remove_image(own_image_directory()); });
   co_return Result<void>();
 }

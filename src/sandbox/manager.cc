@@ -331,6 +331,7 @@ class ManagerImpl : public Manager {
   Warmer warmer_;
   std::unique_ptr<SnapshotsImpl> snapshots_;
   LeakCheck leaks_;
+  bool is_ending_ = false;  // end_all()
   size_t live_ = 0;  // reserved from the accepted create call to the end of the clean-up
 };
 
@@ -547,6 +548,7 @@ Result<void> ManagerImpl::load_settings() {
 }
 
 Result<void> ManagerImpl::check_room(size_t count) const {
+  if (is_ending_) return fail(Code::kUnavailable, "the daemon is stopping");
   if (live_ + count <= config_.max_sandboxes) return {};
   return fail(Code::kCapacity, "this host runs " + std::to_string(live_) + " sandboxes, and its limit is " + std::to_string(config_.max_sandboxes),
               {{"limit", "max_sandboxes"}, {"size", std::to_string(config_.max_sandboxes)},
@@ -832,13 +834,16 @@ Awaitable<void> ManagerImpl::recover() {
 }
 
 Awaitable<void> ManagerImpl::end_all(std::string reason) {
-  std::vector<Box> boxes;
-  for (const auto& [id, box] : boxes_) {
-    if (box->is_live() && !box->is_pooled()) boxes.push_back(box);
-  }
-  for (const Box& box : boxes) spawn(parts_.executor, "sandbox.end", box->end(reason, "the daemon was told to end it", after(kKillWait)));
+  is_ending_ = true;
   const Deadline deadline = after(kKillWait);
-  while (live_ > 0 && Clock::now() < deadline) co_await sleep_for(Millis(10));
+  std::set<std::string> told;
+  while (live_ > 0 && Clock::now() < deadline) {  // what a claim that fails is replaced with comes later
+    for (const auto& [id, box] : boxes_) {
+      if (!box->is_live() || box->is_pooled() || !told.insert(id).second) continue;
+      spawn(parts_.executor, "sandbox.end", box->end(reason, "the daemon was told to end it", deadline));
+    }
+    co_await sleep_for(Millis(10));
+  }
 }
 
 // Forgets sandboxes whose retention is over, and the oldest when too many have ended.

@@ -43,7 +43,7 @@ class Manager : public SandboxService {
   virtual void cut_watches() = 0;
   // Ends what the pool holds; it is not filled any more.
   virtual Awaitable<void> close_pool() = 0;
-  // Ends every sandbox (all: also those that could live on).
+  // Ends every sandbox (all: also those that could live on). None is made any more.
   virtual Awaitable<void> end_all(std::string reason) = 0;
   virtual const std::vector<std::unique_ptr<runtime::Runtime>>& engines() const = 0;
   // What later probes found, in the same order.

@@ -55,6 +55,10 @@ struct Pool::Shelf {
   Demand demand;
   Notifier changed;
 
+  // What died stays until tend() discards it: nobody else would forget it.
+  std::vector<Box>::iterator oldest() {
+    return std::ranges::find_if(ready, [](const Box& box) { return box->can_be_claimed(); });
+  }
   size_t count_warm() const {
     return static_cast<size_t>(std::ranges::count_if(ready, [](const Box& box) { return box->can_be_claimed() && box->is_warm(); }));
   }
@@ -113,8 +117,7 @@ Pool::Box Pool::take(const Class& wanted, const std::string& user) {
   ShelfPtr chosen;
   for (const auto& shelf : shelves_) {
     if (!fits(shelf)) continue;
-    std::erase_if(shelf->ready, [](const Box& box) { return !box->can_be_claimed(); });
-    if (!chosen || (chosen->ready.empty() && !shelf->ready.empty())) chosen = shelf;
+    if (!chosen || (chosen->oldest() == chosen->ready.end() && shelf->oldest() != shelf->ready.end())) chosen = shelf;
   }
   if (!chosen) return nullptr;
   const auto now = Clock::now();
@@ -122,15 +125,16 @@ Pool::Box Pool::take(const Class& wanted, const std::string& user) {
   chosen->last_claim = now;
   chosen->demand.note(now);
   chosen->changed.notify();
-  if (chosen->ready.empty()) {
+  const auto oldest = chosen->oldest();
+  if (oldest == chosen->ready.end()) {
     ++chosen->misses;
     metrics::registry().counter("glovebox_pool_misses_total", "Creates that found no ready sandbox in their pool.", label_of(chosen->target)).add();
     return nullptr;
   }
   ++chosen->claimed;
   metrics::registry().counter("glovebox_pool_claims_total", "Creates that took a ready sandbox.", label_of(chosen->target)).add();
-  const Box box = chosen->ready.front();
-  chosen->ready.erase(chosen->ready.begin());
+  const Box box = *oldest;
+  chosen->ready.erase(oldest);
   return box;
 }
 

@@ -42,6 +42,7 @@ Sandbox::Sandbox(Context context, codec::SandboxDocument document)
   parts.log_directory = spool_directory(*parts.config, info().id) + "/network";
   networking_ = std::make_shared<Networking>(std::move(parts));
   document_.info.frozen = info().state == State::kPaused;
+  if (is_hibernated()) document_.info.link.reset();  // of a resume that was not finished: it may be somebody else's by now
   if (is_live() && info().link && info().network) {
     networking_->adopt(*info().link, *info().network, {info().network_in, info().network_out, 0});
   }
@@ -235,11 +236,14 @@ Async<void> Sandbox::connect(runtime::ChannelFds fds, Deadline deadline, const I
     if (!self || self->end_wanted_ || self->resting_) return;
     log::warn("sandbox.channel_lost", {{"sandbox", self->info().id}, {"message", error.message}});
     // The death watcher knows better why, if the sandbox is dying; give it the first word.
-    auto task = [](std::shared_ptr<Sandbox> s, std::string message) -> Awaitable<void> {
+    auto task = [](std::shared_ptr<Sandbox> s, std::weak_ptr<channel::Link> lost, std::string message) -> Awaitable<void> {
       co_await sleep_for(s->context_.execution.config->patience.lost_note);
+      // One that goes on from an image has it still when that does not succeed.
+      while ((s->resuming_ || s->resting_) && !s->end_wanted_) co_await s->changed_.wait();
+      if (lost.lock() != s->link_ || !s->link_) co_return;
       co_await s->end("crashed", message, after(kEndWait));
     };
-    spawn(self->context_.execution.executor, "sandbox.lost", task(self, error.message));
+    spawn(self->context_.execution.executor, "sandbox.lost", task(self, self->link_, error.message));
   };
   link_ = channel::Link::create(context_.execution.executor, std::move(fds.to_agent), std::move(fds.from_agent), on_lost);
   const auto sent = std::chrono::system_clock::now();
@@ -380,8 +384,9 @@ Awaitable<void> Sandbox::watch_death() {
     co_return;
   }
   if (!died || end_wanted_) co_return;
-  auto death = co_await run_blocking(*context_.execution.pool,
-                                     [this] { return Result<runtime::Death>(context_.runtime->death(document_.record)); });
+  auto death = co_await run_blocking(*context_.execution.pool, [this, record = document_.record] {  // its end may be under way
+    return Result<runtime::Death>(context_.runtime->death(record));
+  });
   co_await end(reason_of(death->reason), death->message, Deadline::max());
 }
 
@@ -540,7 +545,7 @@ std::shared_ptr<RunningExecution> Sandbox::add_execution(ExecInfo info) {
     const auto self = weak.lock();
     if (!self) co_return false;
     auto usage = co_await run_blocking(*self->context_.execution.pool,
-                                       [&] { return self->context_.runtime->usage(self->document_.record); });
+                                       [&self, record = self->document_.record] { return self->context_.runtime->usage(record); });
     co_return usage && std::exchange(self->seen_oom_kills_, usage->oom_kills) < usage->oom_kills;
   };
   execution->wake = [weak]() -> Async<std::shared_ptr<void>> {
@@ -689,17 +694,17 @@ std::vector<ExecInfo> Sandbox::executions() const {
 Async<runtime::Usage> Sandbox::usage() {
   const auto self = shared_from_this();
   GB_CO_TRYV(check_usable());
-  co_return co_await run_blocking(*context_.execution.pool, [this, inside = oom_kills_inside_, directory = is_hibernated() ? document_.image->directory : ""]() -> Result<runtime::Usage> {
-    if (directory.empty()) {
-      GB_TRY(auto usage, context_.runtime->usage(document_.record));
-      usage.cpu_us -= std::min(usage.cpu_us, document_.unowned_cpu_us);
-      usage.oom_kills += inside;
-      return usage;
-    }
+  if (is_hibernated()) {
     runtime::Usage usage;
-    usage.disk_bytes = disk_bytes(directory);
-    return usage;
-  });
+    usage.disk_bytes = co_await run_blocking(pool(), [directory = document_.image->directory] { return disk_bytes(directory); });
+    co_return usage;
+  }
+  // Its own copy: the sandbox may end, or be laid down, meanwhile.
+  const auto unowned = document_.unowned_cpu_us;
+  GB_CO_TRY(auto usage, co_await run_blocking(pool(), [this, record = document_.record] { return context_.runtime->usage(record); }));
+  usage.cpu_us -= std::min(usage.cpu_us, unowned);
+  usage.oom_kills += oom_kills_inside_;
+  co_return usage;
 }
 
 }  // namespace glovebox::sandbox

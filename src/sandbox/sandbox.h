@@ -66,7 +66,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   bool is_warm() const { return !executions_.empty(); }  // while it is pooled: nobody else has started any
   bool can_be_claimed() const;
   // Makes one of the pool what `wanted` says, from creating to ready, as start() would have; its id it has already. When that fails
-  // and it is in the pool again (is_pooled), the sandbox was no good, which says nothing about another one.
+  // and it is in the pool again (is_pooled), the sandbox was no good, which says nothing about another one; it is to be ended.
   Async<void> claim(SandboxInfo wanted, Deadline deadline, Clock::time_point began);
   // Returns when it is no longer starting, or at the deadline.
   Awaitable<void> wait_started(Deadline deadline);
@@ -182,6 +182,7 @@ class Sandbox : public std::enable_shared_from_this<Sandbox> {
   Async<Written> write_image_now(std::string directory, Deadline deadline);
   Async<Written> hold_and_write(std::string directory, Deadline deadline);
   Async<runtime::SnapshotImage> write_last_image(std::string directory);
+  Awaitable<void> give_up_image();
   Async<void> run_for_a_moment();
   Async<void> enter_hibernation(std::string cause, bool insists);
   Async<void> lay_down(codec::StoredImage image, Paused paused, std::string why_executions_end);

@@ -152,6 +152,7 @@ Async<void> SnapshotCatalog::finish(EntryPtr entry) {
     if (::fsync(parent.get()) < 0) return fail_errno(target);
     return {};
   }));
+  const auto turn = co_await entry->changes->enter();
   codec::SnapshotDocument ready = entry->document;
   ready.info.state = "ready";
   GB_CO_TRYV(co_await save(ready));
@@ -172,6 +173,8 @@ Awaitable<void> SnapshotCatalog::give_up(EntryPtr entry) {
 }
 
 Async<void> SnapshotCatalog::update(EntryPtr entry, std::optional<std::string> name, std::optional<StringMap> labels) {
+  const auto turn = co_await entry->changes->enter();
+  GB_CO_TRYV(find(entry->document.info.tenant, entry->document.info.id));  // it may have gone meanwhile
   codec::SnapshotDocument changed = entry->document;
   if (name) changed.info.name = name->empty() ? changed.info.id : *name;
   if (labels) changed.info.labels = std::move(*labels);

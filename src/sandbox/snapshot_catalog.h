@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/async.h"
+#include "sandbox/gate.h"
 #include "sandbox/snapshot_codec.h"
 #include "store/store.h"
 
@@ -20,6 +21,7 @@ class SnapshotCatalog {
     codec::SnapshotDocument document;
     int users = 0;            // sandboxes that are being started from it
     bool is_leaving = false;  // it is being removed
+    std::shared_ptr<Gate> changes = std::make_shared<Gate>(1);  // each is recorded whole: one after the other
     SnapshotInfo info() const;
   };
   using EntryPtr = std::shared_ptr<Entry>;

@@ -252,11 +252,12 @@ Async<std::vector<SandboxInfo>> SnapshotsImpl::fork(const Caller& caller, const 
   // Nobody's snapshot: removed in the end, and swept when this daemon does not come to it.
   const std::string directory = catalog_.draft_directory("fork-" + random_name(12));
   GB_CO_TRYV(co_await run_blocking(*host_.pool, [&] { return make_image_directory(directory); }));
+  const SandboxInfo source = parent->info();  // as it is now: one that is killed meanwhile loses its secrets at once
   auto written = co_await parent->write_image(directory, after(kLongestSnapshot));
   Result<std::vector<SandboxInfo>> children;
   if (written) {
     Sandbox::Origin origin{{directory, false, std::move(written->content)}, std::move(written->executions), {}};
-    children = co_await start_children(caller, parent, spec, std::move(origin), began);
+    children = co_await start_children(caller, parent, source, spec, std::move(origin), began);
   } else {
     children = fail(written.error());
   }
@@ -273,9 +274,8 @@ Async<std::vector<SandboxInfo>> SnapshotsImpl::fork(const Caller& caller, const 
 }
 
 // All have their place before the first one starts.
-Async<std::vector<SandboxInfo>> SnapshotsImpl::start_children(const Caller& caller, Box parent, ForkSpec spec, Sandbox::Origin origin,
-                                                              Clock::time_point began) {
-  const SandboxInfo source = parent->info();
+Async<std::vector<SandboxInfo>> SnapshotsImpl::start_children(const Caller& caller, Box parent, SandboxInfo source, ForkSpec spec,
+                                                              Sandbox::Origin origin, Clock::time_point began) {
   GB_CO_TRY(const CreateSpec child, child_spec(source, spec));
   image::Template tmpl;
   tmpl.name = source.template_name;

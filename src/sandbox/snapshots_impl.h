@@ -69,7 +69,8 @@ class SnapshotsImpl : public Snapshots {
   Result<SnapshotCatalog::EntryPtr> find_ready(const std::string& tenant, const std::string& id) const;
   Sandbox::Origin origin_of(SnapshotCatalog::EntryPtr entry) const;
   Result<CreateSpec> child_spec(const SandboxInfo& parent, const ForkSpec& spec) const;
-  Async<std::vector<SandboxInfo>> start_children(const Caller& caller, Box parent, ForkSpec spec, Sandbox::Origin origin, Clock::time_point began);
+  Async<std::vector<SandboxInfo>> start_children(const Caller& caller, Box parent, SandboxInfo source, ForkSpec spec, Sandbox::Origin origin,
+                                                 Clock::time_point began);
   Async<void> start_all(std::vector<Box> children, Deadline deadline, Clock::time_point began);
 
   Host host_;

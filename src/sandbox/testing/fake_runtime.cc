@@ -94,12 +94,14 @@ Result<void> FakeRuntime::freeze(const runtime::Record& record) {
 
 Result<void> FakeRuntime::thaw(const runtime::Record& record) {
   ++thaws;
+  at_work("thaw");
   if (const auto found = box(record.id)) found->frozen = false;
   return {};
 }
 
 Result<runtime::SnapshotImage> FakeRuntime::snapshot(const runtime::Record& record, const std::string& directory, Afterwards, Deadline) {
   ++snapshots;
+  at_work("snapshot");
   const auto found = box(record.id);
   if (!found || !found->death_write) return fail(Code::kSandboxEnded, "it is gone");
   if (fail_at == Step::kSnapshot) return fail(Code::kIo, "snapshot fails");

@@ -3,11 +3,13 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "channel/testing/peer.h"
 #include "runtime/runtime.h"
@@ -35,6 +37,9 @@ class FakeRuntime : public runtime::Runtime {
   std::atomic<bool> is_other_engine{false};
   std::atomic<int> snapshots{0}, restores{0};
   std::atomic<int> starts{0}, destroys{0}, freezes{0}, thaws{0}, most_at_once{0};
+
+  // Called by what it is named for, in that one's thread: thaw, snapshot. Set while nothing runs.
+  std::function<void(std::string_view)> at_work = [](std::string_view) {};
 
   void hold_starts();     // start() waits …
   void release_starts();  // … until here

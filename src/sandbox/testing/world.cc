@@ -98,6 +98,7 @@ void World::make() {
   parts.pool = pool_.get();
   parts.store = store_.get();
   parts.templates = templates_.get();
+  parts.network = network;
   parts.runtimes.push_back(std::make_unique<SharedRuntime>(runtime_));
   parts.capabilities.push_back({runtime_->tier(), {true, "fake", "", "", {}}});
   manager_ = Manager::create(config_, std::move(parts));

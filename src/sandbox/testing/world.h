@@ -50,6 +50,7 @@ class World {
 
   Caller caller{"tenant", "key", Role::kUser, {}, "req"};
   FakeAgent::Intercept intercept;  // for agents of sandboxes that start from now on
+  network::Network* network = nullptr;  // from the next restart on
 
  private:
   void make();
