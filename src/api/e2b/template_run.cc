@@ -269,7 +269,7 @@ Awaitable<void> TemplateRun::replace_older(const sandbox::SnapshotInfo& made) {
   const auto older = parts_.snapshots.list_snapshots(build_.caller, filter);
   if (!older) co_return;
   for (const auto& info : older->items) {
-    if (info.id == made.id) continue;
+    if (info.id == made.id || info.state == "building") continue;  // of another build, which comes here when it is done
     sandbox::StringMap labels = info.labels;
     for (const auto& tag : build_.name.tags) labels.erase(kTagLabel + tag);
     const bool is_used = std::ranges::any_of(labels, [](const auto& label) { return label.first.starts_with(kTagLabel); });

@@ -36,6 +36,11 @@ std::string app_target(const http::Request& request, const Address& address) {
 
 bool is_loopback(const std::string& host) { return host == "localhost" || host == "[::1]" || host.starts_with("127."); }
 
+// True when links that were good before are not any more.
+bool was_closed(const PortState& before, const PortState& now) {
+  return now.generation != before.generation || (now.is_revoked && !before.is_revoked) || (before.is_exposed && !now.is_exposed);
+}
+
 Error no_such_preview() { return Error{Code::kNotFound, "there is no preview at this address"}; }
 
 // What the platform knows of a failed dial or relay that concerns the app.
@@ -191,6 +196,12 @@ Async<void> Gateway::pass_on(http::Exchange& exchange, const Address& address, c
   // A body is not asked for before it is known that somebody takes it.
   const auto how = exchange.request.has_body ? sandbox::SandboxService::Dialling::kConfirmed : sandbox::SandboxService::Dialling::kAtOnce;
   GB_CO_TRY(std::shared_ptr<http::Stream> stream, co_await service_.dial(caller, info.id, address.port, how));
+  // Waking the sandbox may have taken long, and cut() knows only what is open.
+  GB_CO_TRY(const auto now, live_sandbox(address));
+  if (was_closed(port_state(info, address.port), port_state(now, address.port))) {
+    stream->close();
+    co_return fail(Code::kNotFound, "the preview of port " + std::to_string(address.port) + " was closed meanwhile");
+  }
   use.opened(address.port, stream);
   requests().add();
   http::RelayRequest request{app_target(exchange.request, address), app_headers(exchange.request, address)};
