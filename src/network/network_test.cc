@@ -35,6 +35,9 @@ struct Call {
 
 // Proxies that write down what they are told (testing/test_program.cc), and answer when they are
 // let.
+const policy::NetworkPolicy kOld = named("old.example"), kNew = named("new.example");
+const std::string kOne = "sb-one", kTwo = "sb-two", kGone = "sb-gone";  // calls that go on refer to them
+
 class NetworkTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -66,7 +69,7 @@ class NetworkTest : public ::testing::Test {
       loop.stop();  // its watchers sleep
     };
     spawn(executor_, "test", task());
-    loop.run_for(60s);
+    loop.run_for(30s);
     EXPECT_TRUE(loop.stopped());
   }
 
@@ -106,8 +109,8 @@ TEST_F(NetworkTest, APolicyThatChangesWhileAProxyIsSetUpIsTheOneThatHolds) {
     const auto one = co_await network.acquire(), two = co_await network.acquire();
     EXPECT_TRUE(one && two);
     if (!one || !two) co_return;
-    EXPECT_TRUE(co_await network.set_policy(one->number, "sb-one", named("old.example")));
-    EXPECT_TRUE(co_await network.set_policy(two->number, "sb-two", named("old.example")));
+    EXPECT_TRUE(co_await network.set_policy(one->number, kOne, kOld));
+    EXPECT_TRUE(co_await network.set_policy(two->number, kTwo, kOld));
     EXPECT_TRUE(co_await eventually([&] { return told("registry", {"config"}).size() == 1; }));
     hold("egress", true);
     const auto running = told("egress", {"pid "});
@@ -115,7 +118,7 @@ TEST_F(NetworkTest, APolicyThatChangesWhileAProxyIsSetUpIsTheOneThatHolds) {
     ::kill(static_cast<pid_t>(std::stoi(running.at(0).substr(4))), SIGKILL);
     EXPECT_TRUE(co_await eventually([&] { return told("egress", {"sb-one"}).size() == 2; }))
         << "the next one is told";
-    const auto changed = begin(network.set_policy(two->number, "sb-two", named("new.example")));
+    const auto changed = begin(network.set_policy(two->number, kTwo, kNew));
     EXPECT_TRUE(
         co_await eventually([&] { return told("egress", {"sb-two", "new.example"}).size() == 1; }));
     hold("egress", false);
@@ -134,7 +137,7 @@ TEST_F(NetworkTest, APolicyIsNotSetForALinkThatWasGivenBackMeanwhile) {
     if (!link) co_return;
     EXPECT_TRUE(co_await network.probe());  // both proxies are up
     hold("registry", true);
-    const auto call = begin(network.set_policy(link->number, "sb-gone", named("some.example")));
+    const auto call = begin(network.set_policy(link->number, kGone, kNew));
     EXPECT_TRUE(co_await eventually([&] { return told("registry", {"sb-gone"}).size() == 1; }));
     network.release(link->number);
     hold("registry", false);

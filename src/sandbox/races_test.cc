@@ -8,6 +8,7 @@
 #include <set>
 
 #include "sandbox/beside.h"
+#include "sandbox/execution.h"
 #include "sandbox/testing/world.h"
 
 namespace glovebox::sandbox {
