@@ -36,7 +36,7 @@ def client():
 @pytest.fixture(scope="module")
 def sandbox(client, tier):
     """One for all tests of a module that leave it usable."""
-    with glovebox.Sandbox.create(runtime=tier, client=client, lifetime_ms=600_000) as sandbox:
+    with glovebox.Sandbox.create(runtime=tier, client=client, lifetime_ms=3_600_000) as sandbox:
         yield sandbox
 
 
@@ -45,9 +45,9 @@ def time_limit():
     """A test that hangs says where."""
 
     def give_up(*_):
-        raise TimeoutError("the test took more than 300 s")
+        raise TimeoutError("the test took more than 900 s")
 
     signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(300)
+    signal.alarm(900)
     yield
     signal.alarm(0)

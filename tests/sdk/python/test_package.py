@@ -18,7 +18,7 @@ TYPESCRIPT = ROOT / "sdk/typescript"
 
 def run(*command, **options):
     """What it prints; it must succeed."""
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240, **options)
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=800, **options)
     assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout[-6000:]}"
     return done.stdout
 

@@ -58,7 +58,7 @@ def test_list_pages_and_filters(client, tier):
 def test_update_pause_resume_and_stats(client, sandbox):
     assert sandbox.update(metadata={"a": "b"}, idle_timeout_ms=600_000).metadata == {"a": "b"}
     before = sandbox.info.expires_at
-    assert sandbox.update(lifetime_ms=900_000).expires_at > before
+    assert sandbox.update(lifetime_ms=7_200_000).expires_at > before
     assert sandbox.pause().state == "paused" and sandbox.info.paused.cause == "call"
     assert sandbox.resume().state == "ready"
     assert sandbox.exec("true").ok and sandbox.stats().memory_peak_bytes > 0
@@ -149,8 +149,12 @@ def test_a_background_execution_is_found_again(client, sandbox):
 
 
 def test_output_from_a_cursor_and_of_one_stream(sandbox):
-    execution = sandbox.start("echo one; sleep 0.2; echo two >&2; sleep 0.2; echo three")
-    chunks = list(execution.output())
+    execution = sandbox.start("echo one; read _; echo two >&2; read _; echo three", stdin=True)
+    chunks = []
+    for chunk in execution.output():
+        chunks.append(chunk)
+        if len(chunks) < 3:
+            execution.write_stdin("\n")  # the next one comes when this one has been seen
     assert [c.text for c in chunks] == ["one\n", "two\n", "three\n"]
     assert [c.text for c in execution.output(cursor=chunks[0].cursor)] == ["two\n", "three\n"]
     assert [c.text for c in execution.output(stream="stderr")] == ["two\n"]

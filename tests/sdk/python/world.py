@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -16,7 +17,7 @@ import urllib.parse
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
-def eventually(check, seconds=10.0):
+def eventually(check, seconds=60.0):
     deadline = time.monotonic() + seconds
     while True:
         value = check()
@@ -124,6 +125,13 @@ def error(status, code, **headers):
     return answer(status, {"error": fields}, X_Request_Id="req-1", **headers)
 
 
+def free_port():
+    """Below those that the kernel gives to whoever asks for any: it stays free, also while the daemon is away."""
+    while True:
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", random.randrange(15_000, 30_000))) as free:
+            return free.getsockname()[1]
+
+
 class OwnDaemon:
     """A daemon that a test may kill and start again on the same port."""
 
@@ -131,8 +139,7 @@ class OwnDaemon:
         self.directory = pathlib.Path(directory)
         templates = pathlib.Path(os.environ["GLOVEBOX_TEST_DATA_DIR"]) / "templates"
         (self.directory / "templates").symlink_to(templates)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.start()
 
@@ -141,7 +148,7 @@ class OwnDaemon:
         command = [os.environ["GLOVEBOX_BIN"], "--data-dir", str(self.directory), "up", "--listen", f"127.0.0.1:{self.port}"]
         with open(self.directory / "test.log", "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        eventually(lambda: (self.directory / "daemon.json").exists() and self.process.poll() is None, 60)
+        eventually(lambda: (self.directory / "daemon.json").exists() and self.process.poll() is None, 120)
         self.key = (self.directory / "admin.key").read_text().strip()
 
     def crash(self):
@@ -150,5 +157,5 @@ class OwnDaemon:
 
     def stop(self):
         self.process.terminate()
-        self.process.wait(30)
+        self.process.wait(60)
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -18,14 +18,14 @@ export function onEachTier(name, cases) {
   for (const tier of tiers) {
     describe(`${name} on ${tier}`, () => {
       let sandbox;
-      before(async () => (sandbox = await Sandbox.create({ runtime: tier, lifetimeMs: 600_000 })));
+      before(async () => (sandbox = await Sandbox.create({ runtime: tier, lifetimeMs: 3_600_000 })));
       after(() => sandbox?.kill());
-      cases({ tier, sandbox: () => sandbox, test: (title, work) => test(title, { timeout: 300_000 }, work) });
+      cases({ tier, sandbox: () => sandbox, test: (title, work) => test(title, { timeout: 900_000 }, work) });
     });
   }
 }
 
-export async function eventually(check, seconds = 10) {
+export async function eventually(check, seconds = 60) {
   const deadline = Date.now() + seconds * 1000;
   for (;;) {
     const value = await check();
