@@ -271,6 +271,14 @@ Async<Gateway::View> Gateway::view(const sandbox::Caller& caller, const std::str
   co_return out;
 }
 
+// A change waits while its sandbox is being copied: another one must not be made of what was before it.
+std::shared_ptr<sandbox::Gate> Gateway::turns_of(const std::string& id) {
+  std::erase_if(turns_, [](const auto& entry) { return entry.second.expired(); });
+  auto turns = turns_[id].lock();
+  if (!turns) turns_[id] = turns = std::make_shared<sandbox::Gate>(1);
+  return turns;
+}
+
 Async<void> Gateway::change(const sandbox::Caller& caller, const sandbox::SandboxInfo& info, uint16_t port, const PortState& state) {
   sandbox::Update update;
   update.attributes.insert(attribute_of(port, state));
@@ -282,6 +290,8 @@ Async<void> Gateway::change(const sandbox::Caller& caller, const sandbox::Sandbo
 }
 
 Async<void> Gateway::open(const sandbox::Caller& caller, const std::string& id, uint16_t port, bool is_public) {
+  const auto turns = turns_of(id);
+  const auto turn = co_await turns->enter();
   GB_CO_TRY(const auto info, service_.get(caller, id));
   PortState state = port_state(info, port);
   ++state.generation;
@@ -293,6 +303,8 @@ Async<void> Gateway::open(const sandbox::Caller& caller, const std::string& id, 
 }
 
 Async<void> Gateway::revoke(const sandbox::Caller& caller, const std::string& id, uint16_t port) {
+  const auto turns = turns_of(id);
+  const auto turn = co_await turns->enter();
   GB_CO_TRY(const auto info, service_.get(caller, id));
   PortState state = port_state(info, port);
   ++state.generation;
@@ -304,6 +316,8 @@ Async<void> Gateway::revoke(const sandbox::Caller& caller, const std::string& id
 }
 
 Async<Gateway::Exposed> Gateway::expose(const sandbox::Caller& caller, const std::string& id, uint16_t port) {
+  const auto turns = turns_of(id);
+  const auto turn = co_await turns->enter();
   GB_CO_TRY(const auto info, service_.get(caller, id));
   PortState state = port_state(info, port);
   if (!state.is_exposed || state.is_revoked) {
@@ -321,6 +335,8 @@ Async<Gateway::Exposed> Gateway::expose(const sandbox::Caller& caller, const std
 }
 
 Async<void> Gateway::unexpose(const sandbox::Caller& caller, const std::string& id, uint16_t port) {
+  const auto turns = turns_of(id);
+  const auto turn = co_await turns->enter();
   GB_CO_TRY(const auto info, service_.get(caller, id));
   PortState state = port_state(info, port);
   if (state.is_exposed) {

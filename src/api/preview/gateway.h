@@ -13,6 +13,7 @@
 #include "api/preview/port_state.h"
 #include "api/preview/settings.h"
 #include "http/server.h"
+#include "sandbox/gate.h"
 #include "sandbox/service.h"
 #include "tenant/keys.h"
 
@@ -88,6 +89,7 @@ class Gateway {
   std::string domain_authority() const;
   std::string domain_scheme() const;
   Async<void> change(const sandbox::Caller& caller, const sandbox::SandboxInfo& info, uint16_t port, const PortState& state);
+  std::shared_ptr<sandbox::Gate> turns_of(const std::string& id);
   void cut(const std::string& id, uint16_t port);
   void strip_keys(http::Headers& headers, const http::Request& request) const;
 
@@ -96,6 +98,7 @@ class Gateway {
   Settings settings_;
   Tokens tokens_;
   uint16_t listen_port_ = 0, domain_port_ = 0;
+  std::map<std::string, std::weak_ptr<sandbox::Gate>> turns_;          // of changes, by sandbox
   std::map<std::string, int> uses_;                                    // by sandbox
   std::multimap<Key, std::weak_ptr<http::Stream>> open_;               // what cut() ends
 };
