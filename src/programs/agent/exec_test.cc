@@ -554,6 +554,14 @@ TEST_P(AgentTest, OrphansLeaveNoZombies) {
   EXPECT_EQ(zombies, "0\n");
 }
 
+TEST_P(AgentTest, WhatComesRightAfterRootHasKilledEverythingRuns) {
+  const int rounds = GetParam() == Engine::kRunsc ? 20 : 100;
+  for (int round = 0; round < rounds; ++round) {
+    agent().run({{"command", "kill -9 -1"}, {"user", "root"}});
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(agent().sh("echo back").out, "back\n") << round << " " << i;
+  }
+}
+
 TEST_P(AgentTest, SurvivesRootKillingEverythingItCan) {
   const uint32_t other = agent().exec({{"command", "sleep 100"}});
   EXPECT_EQ(static_cast<int>(agent().receive(other).type), static_cast<int>(Type::kStarted));

@@ -23,6 +23,7 @@ using channel::Type;
 constexpr std::chrono::milliseconds kPtyQuiet{100};
 constexpr uint64_t kPtyRestBytes = 64 * 1024;
 constexpr uint64_t kStdinAckStep = 32 * 1024;
+constexpr int kMaxLaunches = 20;
 constexpr size_t kDiscardedPerMs = 256 * 1024;
 
 std::vector<char*> pointers(std::vector<std::string>& strings) {
@@ -128,10 +129,9 @@ void Execution::on_supervisor(Supervisor& supervisor) {
 }
 
 void Execution::fail_start(const Error& error) {
-  if (channel_ != 0) services_.outbox.send(channel_, Type::kFailed, failed_payload(error));
   services_.supervisors.release(*supervisor_);
   supervisor_ = nullptr;
-  services_.on_removable(request_.id);
+  give_up(error);
 }
 
 void Execution::on_running() {
@@ -299,18 +299,39 @@ bool Execution::on_supervisor_lost() {
   supervisor_->owner = nullptr;
   if (stage_ == Stage::kLaunching) {
     const bool forked = supervisor_->main_pid.load() != 0;
-    if (!forked || launch_.failed_errno != 0) {
-      const Error killed{Code::kInternal, "the supervisor was killed from inside the sandbox", {}};
-      const Error error = launch_.failed_errno != 0 ? launch_error(launch_) : killed;
-      if (channel_ != 0) services_.outbox.send(channel_, Type::kFailed, failed_payload(error));
+    if (!forked && launch_.failed_errno == 0) {
       supervisor_ = nullptr;
-      services_.on_removable(request_.id);
+      services_.loop.post([this, alive = alive_] {
+        if (*alive) launch_again();
+      });
+      return false;
+    }
+    if (launch_.failed_errno != 0) {
+      supervisor_ = nullptr;
+      give_up(launch_error(launch_));
       return false;
     }
     on_running();  // it was killed before it could say so, by its own child
   }
   supervisor_ = nullptr;
   return true;
+}
+
+// Nothing of it has begun: the one that was to do it died of what killed all that there was, perhaps before it was asked.
+void Execution::launch_again() {
+  if (++launches_ > kMaxLaunches) {
+    return give_up({Code::kInternal, "supervisors are killed from inside the sandbox again and again", {}});
+  }
+  auto supervisor = services_.supervisors.acquire();
+  if (!supervisor) return give_up(supervisor.error());
+  supervisor_ = *supervisor;
+  supervisor_->owner = this;
+  services_.supervisors.start(*supervisor_, &launch_);
+}
+
+void Execution::give_up(const Error& error) {
+  if (channel_ != 0) services_.outbox.send(channel_, Type::kFailed, failed_payload(error));
+  services_.on_removable(request_.id);
 }
 
 void Execution::on_orphan_reaped(pid_t pid, int status, const struct rusage& usage) {

@@ -85,6 +85,8 @@ class Execution {
   void finish_if_collected();
   void end();
   void fail_start(const Error& error);
+  void give_up(const Error& error);  // may destroy it
+  void launch_again();
   void remove_if_done();
 
   OutputStream* stream(uint8_t number);
@@ -106,6 +108,7 @@ class Execution {
   pid_t main_pid_ = 0;
 
   Launch launch_;
+  int launches_ = 1;
   std::vector<char*> argv_, envp_, candidates_;
   UniqueFd child_fds_[3];
 
