@@ -70,6 +70,19 @@ class TestDropped:
         tens = int((time.monotonic() - begin) / 10)  # it is told once in ten seconds
         assert 1 <= len(proxy.events(kind="packet", address=address)) <= 1 + tens
 
+    def test_one_that_tries_everything_does_not_silence_another(self, proxy, sandbox, neighbour):
+        for space in (sandbox, neighbour):
+            proxy.set_policy(space, {"egress": "open"})
+        with sandbox, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            for number in range(60_000):
+                sock.sendto(b"x", (ATTACKER, 1 + number))
+                if number % 200 == 0:
+                    time.sleep(0.002)  # what comes faster than it is read is lost before anybody sees it
+        assert proxy.event(kind="packet", sandbox=f"sb-{sandbox.address}", address=ATTACKER)["verdict"] == "denied"
+        time.sleep(0.5)
+        datagram(neighbour, ATTACKER, 9999)
+        assert proxy.event(kind="packet", sandbox=f"sb-{neighbour.address}", port=9999)["verdict"] == "denied"
+
     def test_other_protocols_fragments_options_and_forged_sources(self, lab, proxy, sandbox):
         proxy.set_policy(sandbox, {"egress": "open"})
         udp = struct.pack(">HHHH", 1, 9, 14, 0) + b"secret"

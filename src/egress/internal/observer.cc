@@ -14,7 +14,8 @@ namespace glovebox::egress {
 namespace {
 
 constexpr int kTurn = 128;
-constexpr size_t kMaxTold = 20'000, kMaxInterfaces = 20'000;
+constexpr size_t kMaxTold = 500;  // flows of one sandbox that are remembered
+constexpr size_t kMaxInterfaces = 20'000;
 
 policy::Verdict never(std::string rule, std::string reason) {
   return {false, std::move(rule), std::move(reason), "No rule can allow it."};
@@ -136,9 +137,10 @@ void PacketObserver::judge(const std::shared_ptr<Link>& link, const Frame& frame
 void PacketObserver::report(Link& link, const Packet& packet, std::string_view protocol,
                             const policy::Verdict& verdict) {
   const uint16_t port = packet.kind == PacketKind::kEcho ? 0 : packet.port;
-  if (told_.size() >= kMaxTold ||
-      !told_.insert({link.address(), verdict.rule, packet.destination, port}).second)
-    return;
+  auto& told = told_[link.address()];
+  std::tuple flow{verdict.rule, packet.destination, port};
+  if (told.contains(flow)) return;
+  if (told.size() < kMaxTold) told.insert(std::move(flow));  // else the journal's rate bounds and counts them
   Event event;
   event.kind = "packet";
   event.flow = core_.journal.next_flow();

@@ -44,7 +44,8 @@ class PacketObserver {
   std::shared_ptr<Watched> packets_;
   UniqueFd lookup_;
   std::map<int, policy::Address> addresses_;  // of the sandbox behind an interface
-  std::set<std::tuple<policy::Address, std::string, policy::Address, uint16_t>> told_;
+  // Of the last kFold, for each sandbox: its rule, destination and port.
+  std::map<policy::Address, std::set<std::tuple<std::string, policy::Address, uint16_t>>> told_;
 };
 
 }  // namespace glovebox::egress
