@@ -61,7 +61,8 @@ class Reader {
     at_ += n;
     return out;
   }
-  // A pointer must lead to before the name it is part of, so reading ends.
+  // A pointer must lead to before the name it is part of, so reading ends, and to a name: not into the header, which is another one
+  // in the answer.
   std::string name() {
     std::string out;
     size_t at = at_, earliest = at_, wire = 1;
@@ -76,7 +77,7 @@ class Reader {
         if (at + 1 >= message_.size()) break;
         const size_t target =
             static_cast<size_t>(length & 0x3F) << 8 | static_cast<uint8_t>(message_[at + 1]);
-        if (target >= earliest) break;
+        if (target >= earliest || target < kHeaderBytes) break;
         if (!jumped) at_ = at + 2;
         jumped = true;
         at = earliest = target;

@@ -56,6 +56,7 @@ TEST(DnsQuery, IsRefusedWhenMalformed) {
   ASSERT_TRUE(parse_query(good));
   for (size_t n = 0; n < good.size(); ++n) EXPECT_FALSE(parse_query(good.substr(0, n))) << n;
   EXPECT_FALSE(parse_query(question("\xC0\x0C"s)));  // a pointer to itself
+  EXPECT_FALSE(parse_query(question("\xC0\x06"s)));  // into the header, which is another one in the answer
   EXPECT_FALSE(
       parse_query(question("\x40"
                            "a\x00"s)));  // a label type that does not exist
