@@ -150,13 +150,14 @@ Async<std::unique_ptr<http::Connection>> McpBridge::send(std::string method,
                                                          const std::string& body,
                                                          http::Headers more,
                                                          http::ResponseHead* head) {
-  GB_CO_TRY(auto connection, co_await api_.connect(kPatience));
   http::Headers headers = api_.headers();
   headers.emplace_back("Accept", "application/json, text/event-stream");
+  // Of the session that is, before anything is waited for: meanwhile another call may find that it is lost, and have none for a moment.
   if (!session_.empty()) headers.emplace_back(kSessionHeader, session_);
   if (!version_.empty()) headers.emplace_back("MCP-Protocol-Version", version_);
   if (!body.empty()) headers.emplace_back("Content-Type", "application/json");
   headers.insert(headers.end(), more.begin(), more.end());
+  GB_CO_TRY(auto connection, co_await api_.connect(kPatience));
   const int64_t length =
       body.empty() ? http::Connection::kNoBody : static_cast<int64_t>(body.size());
   const std::string target = api_.target("/mcp");
@@ -233,6 +234,7 @@ Async<void> McpBridge::take_events(std::unique_ptr<http::Connection> connection)
 }
 
 Async<void> McpBridge::exchange(const std::string& line, bool may_begin_again) {
+  while (is_beginning_) co_await changed_.wait();
   const std::string session = session_;
   http::ResponseHead head;
   auto connection = co_await send("POST", line, {}, &head);
